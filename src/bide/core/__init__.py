@@ -1,0 +1,1 @@
+"""The rules of bide as plain functions over plain data: no I/O, no clock, no randomness, no logging, no async."""

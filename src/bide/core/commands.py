@@ -1,0 +1,541 @@
+"""Commands: everything that may change a run, and the replies to them.
+
+A command carries facts that were fixed before the first try (ids, encoded payloads), so it can be executed again
+after an unknown outcome. `targets` names the runs to lock; the store locks them before it reads anything else.
+None of them can be part of a cycle, so the garbage collector is spared them (`gc=False`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from bide.core.exchanging import AnyExchangeCommand, Marked, MoreItems, NewRequest
+from bide.core.ledger import Stored
+from bide.core.records import Held, Run, RunId, StepRow, Style, Unused
+from bide.core.requests import Agenda, AnyRequest, NewTask
+from bide.core.streaming import AnyItemCommand, Ask, ClaimedItems, Feed, Settle
+
+Outcome = Literal["woke", "queued", "duplicate", "late", "no_target", "invalid", "conflict", "ignored", "deferred"]
+
+
+REFUSED: frozenset[Outcome] = frozenset({"late", "no_target", "invalid", "conflict"})
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    workspace: str
+    actor: str = "client"
+    verdict: str = ""  # what a policy said of it, where one had something to say (G1)
+
+
+# ---------------------------------------------------------------- from the outside
+
+
+class Start(Command, frozen=True, kw_only=True):
+    """Insert a run. `run_id` is chosen by the caller, so that a retry finds the first try."""
+
+    run_id: RunId
+    definition: str
+    version: str
+    style: Style
+    step: str
+    input: str
+    queue: str = "default"
+    priority: int = 0
+    delay: timedelta | None = None
+    correlation_key: str | None = None
+    correlation_scope: Literal["live", "forever"] = "live"
+    cleanup_seconds: float | None = None
+    tags: str = "{}"
+    redact: str | None = None
+    retry_of: RunId | None = None
+    state: str | None = None  # of the run that is retried; the input otherwise
+    steps: tuple[StepRow, ...] = ()  # of the workflow that is retried, to be kept
+
+
+class Deliver(Command, frozen=True, kw_only=True):
+    """Put a signal into an inbox. `run_id` is empty where the target is a correlation key that nobody held."""
+
+    target: str
+    run_id: RunId | None
+    signal_id: str
+    name: str
+    payload: str
+    digest: str
+    dedup_key: str | None = None
+    by_correlation: bool = False
+    unused_id: str | None = None  # the kept arrival that this delivery re-addresses; it goes when it is admitted
+
+
+class StartOrSignal(Command, frozen=True, kw_only=True):
+    """Signal the run that holds the correlation key, or start it and signal it, in one commit (S11)."""
+
+    start: Start
+    deliver: Deliver
+
+
+class DeliverMany(Command, frozen=True, kw_only=True):
+    """All of these signals, or none (S11)."""
+
+    deliveries: tuple[Deliver, ...]
+
+
+class Admit(Command, frozen=True, kw_only=True):
+    """Execute what a caller's own transaction left for us, and take it out of the intake in the same commit (S11)."""
+
+    intake_id: str
+    command: Start | Deliver
+
+
+class Once(Command, frozen=True, kw_only=True):
+    """Do the command once under this idempotency key, and give the first answer again to every repeat (H2)."""
+
+    key: str
+    path: str  # what the key counts for
+    digest: str  # of what was sent with it
+    command: AnyCommand
+
+
+class Complete(Command, frozen=True, kw_only=True):
+    """Answer the wait that holds a signal id. `run_id` and `no` are looked up, and looked at again under the lock."""
+
+    signal_id: str
+    message_id: str
+    data: str
+    digest: str
+    only_run: RunId | None = None
+    run_id: RunId | None = None
+    no: int = 0
+    by: str | None = None
+    groups: tuple[str, ...] = ()  # of whoever answers, found out before the command
+    dedup_key: str | None = None
+
+
+class Emit(Command, frozen=True, kw_only=True):
+    """Put an event on the workspace's stream: runs that wait for it go on, definitions that it triggers start."""
+
+    event_id: str
+    name: str
+    data: str
+    digest: str
+    channel: str = "api"
+    starts: tuple[Start, ...] = ()
+    misfits: tuple[Unused, ...] = ()  # what definitions could not take as their input
+    chore_id: str | None = None  # the promise that this keeps
+    hits: tuple[tuple[RunId, int], ...] = ()  # waits that want it, looked up and looked at again under the lock
+
+
+class KeepUnused(Command, frozen=True, kw_only=True):
+    """Keep what was refused before it could become a delivery (S12)."""
+
+    unused: Unused
+
+
+class Cancel(Command, frozen=True, kw_only=True):
+    run_id: RunId
+    reason: str = ""
+    force: bool = False
+
+
+class NoteDenial(Command, frozen=True, kw_only=True):
+    """Keep on record what a policy denied (G1). `run_id` is the run that it concerned, where there is one."""
+
+    id: str
+    action: str
+    principal: str
+    reason: str
+    target: str
+    payload: str
+    run_id: RunId | None = None
+
+
+class Restore(Command, frozen=True, kw_only=True):
+    """Put an ended run back with its ledger, as an archive has them."""
+
+    run: Run
+    entries: tuple[Stored, ...]
+
+
+class Release(Command, frozen=True, kw_only=True):
+    """Let a held run go on (D10)."""
+
+    run_id: RunId
+
+
+# ---------------------------------------------------------------- from workers and duties
+
+
+class Claim(Command, frozen=True, kw_only=True):
+    """Take a run that is due. Only the run row decides; the queue entry was a pointer to it."""
+
+    run_id: RunId
+
+
+class GiveBack(Command, frozen=True, kw_only=True):
+    """Return a claim whose step did not run: at shutdown, or where this process lacks the definition."""
+
+    run_id: RunId
+    epoch: int
+    delay: timedelta = timedelta(0)
+    hold: Held | None = None
+    reason: str = ""  # why it is held
+
+
+class FireTimer(Command, frozen=True, kw_only=True):
+    run_id: RunId
+    no: int
+
+
+class Consumed(msgspec.Struct, frozen=True, gc=False):
+    """A signal that an outcome uses up."""
+
+    seq: int
+    id: str
+
+
+class NewChild(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    run_id: RunId
+    definition: str
+    version: str
+    style: Style
+    step: str
+    input: str
+    queue: str = "default"
+    priority: int = 0
+    correlation_key: str | None = None
+    cleanup_seconds: float | None = None
+    tags: str = "{}"
+    redact: str | None = None
+
+
+class Continue(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
+    """Go on with another step (`Next`)."""
+
+    step: str
+    state: str
+
+
+class Park(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
+    """Wait, for any signal of a set of names or for children."""
+
+    step: str
+    state: str
+    names: tuple[str, ...] = ()
+    children: tuple[NewChild, ...] = ()
+    joins: bool = False
+    timeout: timedelta | datetime | None = None
+    on_timeout: str | None = None
+    seen: tuple[int, ...] = ()
+    cancel_children: bool = False
+    details: str = "{}"
+    agenda: Agenda | None = None
+
+
+class TryAgain(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
+    """Redo the step later with what it was handed (`Retry`, or an error that the policy lets be retried)."""
+
+    state: str
+    delay: timedelta
+    error: str | None = None
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
+    status: Literal["completed", "stopped", "failed"]
+    result: str | None = None
+    error: str | None = None
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
+    """Record and go on with the same turn: a step's result is durable before the next step's code starts (D2)."""
+
+
+class Suspend(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
+    """Park a workflow on all its open waits. *awaiting* are those that its body knows as open."""
+
+    awaiting: tuple[int, ...] = ()
+
+
+class StartAgain(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
+    """Begin a workflow anew with another input (`Restart`). *forgets* are all step ids that its turn knows of."""
+
+    input: str
+    forgets: tuple[str, ...] = ()
+    life: int = 1  # how often it has begun anew, this time included
+
+
+Move = Continue | Park | TryAgain | End | Hold | Suspend | StartAgain | Settle | Ask
+
+
+class NewStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The outcome of a step of a workflow."""
+
+    key: str
+    kind: str
+    status: Literal["done", "failed", "trying"]
+    seq: int = 0  # `records.live_seq`
+    attempts: int = 1
+    result: str | None = None
+    error: str | None = None
+
+
+class Listening(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Which events of its name a wait takes, and from when on."""
+
+    match: str = ""
+    channel: str = ""
+    after: int = 0  # the newest event when the turn began: later ones are heard
+    since: datetime | None = None  # or earlier ones, from this moment on
+
+
+class NewWait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A wait that a workflow opens."""
+
+    key: str
+    kind: Literal["children", "sleep", "signal", "receive", "task", "event", "launch", "request"]
+    names: tuple[str, ...] = ()
+    reserves: bool = False  # of a signal id: hold it, and wait for nothing yet (F7)
+    reaches: int | None = None  # the number of the reserved wait that the body waits for now
+    expected: int = 0  # of a `receive`: how many signals at least it takes together; 0 for one alone
+    timeout: timedelta | datetime | None = None
+    child: NewChild | None = None
+    task: NewTask | None = None
+    listening: Listening | None = None  # of a wait for an event
+    request: NewRequest | None = None
+    details: str = "{}"
+    agenda: Agenda | None = None
+
+
+class Unseen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The stored answer of a wait that the body gave up before the answer was handed to it: nobody has seen it."""
+
+    key: str
+    kind: str
+    name: str  # of the signal, or the signal id
+    result: str
+
+
+class CommitTurn(Command, frozen=True, kw_only=True):
+    """What a turn led to, if its claim still holds (D3)."""
+
+    run_id: RunId
+    parent_id: RunId | None  # never changes, so the turn knows it and the parent is locked with its child
+    epoch: int
+    commits: int
+    move: Move
+    consumed: tuple[Consumed, ...] = ()
+    steps: tuple[NewStep, ...] = ()  # of a workflow, as are the next four
+    opens: tuple[NewWait, ...] = ()
+    withdraws: tuple[int, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
+    forgets: tuple[str, ...] = ()  # failed steps that a retried run tries again
+    feed: Feed | None = None  # of a pipeline
+    more: tuple[MoreItems, ...] = ()  # of a workflow's requests
+    keep: bool = True  # go on with this claim where there is something to go on with
+
+
+class CancelChildren(Command, frozen=True, kw_only=True):
+    """The chore that a cancelled or timed-out parent leaves: end the children that are still live."""
+
+    chore_id: str
+    run_id: RunId
+    children: tuple[RunId, ...]
+    reason: str
+    is_last: bool  # no child beyond these: the chore may go
+
+
+AnyCommand = (
+    Start
+    | Deliver
+    | StartOrSignal
+    | DeliverMany
+    | Admit
+    | Once
+    | Complete
+    | Emit
+    | KeepUnused
+    | Restore
+    | NoteDenial
+    | Cancel
+    | Release
+    | Claim
+    | GiveBack
+    | FireTimer
+    | CommitTurn
+    | CancelChildren
+    | AnyRequest
+    | AnyItemCommand
+    | AnyExchangeCommand
+)
+
+
+class _Intake(msgspec.Struct, frozen=True, omit_defaults=True):
+    start: Start | None = None
+    deliver: Deliver | None = None
+
+
+def encode_intake(command: Start | Deliver) -> str:
+    """A command as the text that waits in the intake for the caller's commit."""
+    intake = _Intake(start=command) if isinstance(command, Start) else _Intake(deliver=command)
+    return msgspec.json.encode(intake).decode()
+
+
+def decode_intake(text: str) -> Start | Deliver:
+    intake = msgspec.json.decode(text, type=_Intake)
+    command = intake.start or intake.deliver
+    assert command is not None, "the intake holds starts and deliveries"
+    return command
+
+
+def admission(intake_id: str, text: str) -> Admit:
+    """The command that takes a text out of the intake."""
+    command = decode_intake(text)
+    return Admit(workspace=command.workspace, actor=command.actor, intake_id=intake_id, command=command)
+
+
+# ---------------------------------------------------------------- replies
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a delivery did, truthfully (S10).
+
+    >>> Receipt(outcome="woke", run_id="run_7", wait_id="wait_7_1").outcome
+    'woke'
+    """
+
+    outcome: Outcome
+    run_id: str | None = None
+    wait_id: str | None = None
+    message_id: str | None = None
+    duplicate: bool = False
+    started: bool = False  # by `start_or_signal`, which found no live run
+    reason: str | None = None
+    interaction_id: str | None = None
+    decision: str | None = None  # the digest of the decision receipt that an answer was given (W12)
+    problems: tuple[str, ...] = ()  # of invalid data, each with its path (W3)
+
+
+class EventReceipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What an event did, truthfully (S10): how many runs it started, and how many it let go on.
+
+    >>> EventReceipt(outcome="woke", id="evt-9", resumed=3).resumed
+    3
+    """
+
+    outcome: Outcome
+    id: str
+    started: int = 0
+    resumed: int = 0
+    duplicate: bool = False
+
+
+class Receipts(msgspec.Struct, frozen=True, gc=False):
+    """One receipt per signal of a `DeliverMany`; where any was refused, none was delivered."""
+
+    receipts: tuple[Receipt, ...]
+
+
+class Started(msgspec.Struct, frozen=True, gc=False):
+    run: Run
+    repeated: bool = False  # the answer to an idempotency key that was used before
+
+
+class DuplicateRun(msgspec.Struct, frozen=True):
+    """The correlation key is held by another run (S8)."""
+
+    correlation_key: str
+    holder: RunId
+
+
+class UsedOtherwise(msgspec.Struct, frozen=True):
+    """The idempotency key was used with something else (H2)."""
+
+    key: str
+
+
+class Committed(msgspec.Struct, frozen=True, gc=False):
+    run: Run
+    kept: bool  # the claim goes on: the next turn is handed out with this commit
+
+
+class Stale(msgspec.Struct, frozen=True):
+    """The claim is lost; nothing was written (D3)."""
+
+    run_id: RunId
+
+
+class Cancelled(msgspec.Struct, frozen=True, gc=False):
+    run: Run
+    already_final: bool = False
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """There is no such run in this workspace."""
+
+    run_id: str
+
+
+class Done(msgspec.Struct, frozen=True, gc=False):
+    """It was done, or there was nothing to do."""
+
+    changed: bool
+    reason: str = ""
+
+
+class Denied(msgspec.Struct, frozen=True):
+    """Not for who they are (W11). The attempt is in the ledger."""
+
+    run_id: str
+    wait_id: str
+    reason: str
+
+
+class Conflicting(msgspec.Struct, frozen=True):
+    """Somebody else was first."""
+
+    id: str
+    reason: str
+
+
+class Again(msgspec.Struct, frozen=True):
+    """The target moved between look-up and lock: resolve it anew and execute the command again."""
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """This command broke the rules' own code; its neighbours in the batch did not notice."""
+
+    error: Exception
+
+
+Reply = (
+    Receipt
+    | EventReceipt
+    | Receipts
+    | Started
+    | DuplicateRun
+    | UsedOtherwise
+    | Committed
+    | Stale
+    | Cancelled
+    | Unknown
+    | Done
+    | Denied
+    | Conflicting
+    | Again
+    | Failed
+    | ClaimedItems
+    | Marked
+)
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker with free slots: a run that becomes ready in this batch is claimed for it in the same commit."""
+
+    worker: str
+    lease: timedelta
+    slots: int = 0
+    queues: frozenset[str] = frozenset({"default"})
+    definitions: frozenset[str] = frozenset()  # names this process can run
+    max_claims: int = 5
+    last_try: bool = True  # it has no run on its last try yet: it takes one of those at a time

@@ -1,0 +1,153 @@
+"""Decide what each command of a batch leads to.
+
+Nothing that changes a run may live elsewhere. A refusal is a reply, never an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from bide.core import (
+    answering,
+    archive,
+    cancelling,
+    completing,
+    delivery,
+    events,
+    governing,
+    operating,
+    outbox,
+    replying,
+    starting,
+    streams,
+    timing,
+    turns,
+)
+from bide.core.batch import Draft, View
+from bide.core.commands import (
+    REFUSED,
+    Admit,
+    Again,
+    AnyCommand,
+    Cancel,
+    CancelChildren,
+    Claim,
+    CommitTurn,
+    Complete,
+    Deliver,
+    DeliverMany,
+    Done,
+    Emit,
+    Failed,
+    FireTimer,
+    GiveBack,
+    KeepUnused,
+    NoteDenial,
+    Once,
+    Receipts,
+    Release,
+    Reply,
+    Restore,
+    Start,
+    StartOrSignal,
+)
+from bide.core.exchanging import ExpireItems, MarkDispatched, Reject
+from bide.core.hiding import incoming_of
+from bide.core.once import decide_once
+from bide.core.requests import Answer, ChangeWait, HandTask, KeepPoison, SettleChore, SettleDeadLetter
+from bide.core.streaming import ClaimItems, FinishItems, RenewItems
+
+
+def decide_all(view: View, commands: Sequence[AnyCommand]) -> list[Reply]:
+    """Answer the commands in order, each on what the ones before it left. One that breaks leaves the others alone."""
+    replies: list[Reply] = []
+    for command in commands:
+        draft = Draft(view, command.actor, command.verdict, incoming_of(command))
+        try:
+            reply = decide(draft, command)
+        except Exception as error:
+            replies.append(Failed(error))
+            continue
+        if _counts(reply):
+            view.take(draft)
+        replies.append(reply)
+    return replies
+
+
+def _counts(reply: Reply) -> bool:
+    """Whether what a command changed stands: not where it comes again, nor where it was refused as a whole (S11)."""
+    if isinstance(reply, Receipts):
+        return not any(receipt.outcome in REFUSED for receipt in reply.receipts)
+    return not isinstance(reply, Again)
+
+
+def decide(draft: Draft, command: AnyCommand) -> Reply:
+    match command:
+        case Start():
+            return starting.start(draft, command)
+        case Deliver():
+            return delivery.deliver(draft, command)
+        case StartOrSignal():
+            return delivery.start_or_signal(draft, command)
+        case DeliverMany():
+            return delivery.deliver_many(draft, command)
+        case Admit():
+            return delivery.admit(draft, command)
+        case Once():
+            return decide_once(draft, command, decide)
+        case Complete():
+            return completing.complete(draft, command)
+        case Emit():
+            return events.emit(draft, command)
+        case KeepUnused():
+            draft.unused.append(replace(command.unused, at=draft.now))
+            return Done(True)
+        case Restore():
+            return archive.restore(draft, command)
+        case NoteDenial():
+            return governing.deny(draft, command)
+        case CommitTurn():
+            return turns.commit(draft, command)
+        case Claim():
+            return turns.claim(draft, command)
+        case GiveBack():
+            return turns.give_back(draft, command)
+        case Release():
+            return turns.release(draft, command)
+        case FireTimer():
+            return timing.fire(draft, command)
+        case Cancel():
+            return cancelling.cancel(draft, command)
+        case CancelChildren():
+            return cancelling.cancel_children(draft, command)
+        case Answer():
+            return answering.answer(draft, command)
+        case ChangeWait():
+            return operating.change_wait(draft, command)
+        case HandTask():
+            return operating.hand_task(draft, command)
+        case SettleChore():
+            return outbox.settle_chore(draft, command)
+        case KeepPoison():
+            return outbox.keep_poison(draft, command)
+        case SettleDeadLetter():
+            return outbox.settle_letter(draft, command)
+        case Reject():
+            return replying.reject(draft, command, answering.interaction_of(draft, replying.key(command, command.item)))
+        case MarkDispatched():
+            keys = (replying.key(command, result.item) for result in command.results)
+            return replying.mark(draft, command, [answering.interaction_of(draft, key) for key in keys])
+        case ExpireItems():
+            keys = (replying.key(command, item) for item in command.items)
+            return replying.expire(draft, command, [answering.interaction_of(draft, key) for key in keys])
+        case ClaimItems():
+            return streams.claim(draft, command)
+        case RenewItems():
+            return streams.renew(draft, command)
+        case FinishItems():
+            return streams.finish(draft, command)
+        case _:
+            assert_never(command)

@@ -1,0 +1,93 @@
+"""Interactions: their legal moves, how they open with their wait and end with it (U1, G3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from bide.core.agenda import terms
+from bide.core.batch import Draft
+from bide.core.outside import Assigning, Closing
+from bide.core.payloads import digest
+from bide.core.records import Interaction, InteractionStatus, Run, Wait
+from bide.core.requests import NewTask
+
+INTERACTION_MOVES: Mapping[InteractionStatus, frozenset[InteractionStatus]] = {
+    "pending": frozenset({"dispatching", "waiting", "completed", "timed_out", "failed", "cancelled"}),
+    "dispatching": frozenset({"pending", "waiting", "completed", "timed_out", "failed", "cancelled"}),
+    "waiting": frozenset({"completed", "timed_out", "failed", "cancelled"}),
+    "completed": frozenset(),
+    "timed_out": frozenset(),
+    "failed": frozenset(),
+    "cancelled": frozenset(),
+}
+
+INTERACTING = frozenset({"task", "request"})  # kinds of waits that have interactions
+
+
+def open_interaction(draft: Draft, run: Run, wait: Wait, new: NewTask, item: int = 0) -> Run:
+    """Make the interaction that a wait opens with. Being listed is how `interaction-api` dispatches it."""
+    details = terms(wait)
+    row = Interaction(
+        workspace=run.workspace,
+        run_id=run.id,
+        no=wait.no,
+        item=item,
+        status="waiting",
+        opened_at=draft.now,
+        definition=run.definition,
+        step=wait.key,
+        correlation_id=digest(f"{run.id}/{wait.key}/{item}")[:32],
+        payload=new.payload,
+        transport=new.transport,
+        channel=details.get("channel"),
+        assignee=details.get("assignee"),
+        group=details.get("group"),
+    )
+    draft.outside.interactions[(run.id, wait.no, item)] = row
+    run = draft.record(run, "await_interaction_dispatched", {**told(row), "timeout": wait.deadline})
+    counts = {"wait": wait.no, "step": wait.key, "expected": wait.expected, "completed": wait.received}
+    return draft.record(run, "await_unit_dispatch_complete", counts)
+
+
+def told(row: Interaction) -> dict[str, Any]:
+    """The fields that every ledger entry about an interaction has (G3)."""
+    data: dict[str, Any] = {
+        "wait": row.no,
+        "step": row.step,
+        "status": row.status,
+        "interaction": row.id,
+        "correlation": row.correlation_id,
+        "transport": row.transport,
+        "item": row.item,
+    }
+    if row.channel is not None:
+        data["channel"] = row.channel
+    return data
+
+
+def complete(draft: Draft, row: Interaction, answer: str, digest: str, by: str | None, answers: str) -> Interaction:
+    """Bring an interaction to its answer."""
+    assert "completed" in INTERACTION_MOVES[row.status], f"{row.id} is {row.status}"
+    row = replace(
+        row,
+        status="completed",
+        answer=answer,
+        digest=digest,
+        answered_by=by,
+        answers=answers,
+        closed_at=draft.now,
+    )
+    draft.outside.interactions[(row.run_id, row.no, row.item)] = row
+    return row
+
+
+def close_all(draft: Draft, wait: Wait, status: InteractionStatus) -> None:
+    """The wait has ended: what of it is still open ends with it. They are not read: there may be a million."""
+    draft.outside.closed[(wait.run_id, wait.no)] = Closing(status, draft.now)
+
+
+def assign_all(draft: Draft, wait: Wait, assignee: str | None, group: str | None) -> None:
+    draft.outside.assigned[(wait.run_id, wait.no)] = Assigning(assignee, group)

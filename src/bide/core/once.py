@@ -1,0 +1,118 @@
+"""Idempotency keys: a command that is done once, whose first answer is given again (H2).
+
+The key is kept in the commit of the effect, among the names and under the run that was changed, so it goes with that
+run. Refusals are not kept: what was refused may be tried again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from bide.core.commands import (
+    REFUSED,
+    AnyCommand,
+    Cancelled,
+    Done,
+    Once,
+    Receipt,
+    Receipts,
+    Release,
+    Reply,
+    Started,
+    UsedOtherwise,
+)
+from bide.core.records import Name, Run, RunId
+from bide.core.requests import ChangeWait, HandTask
+
+if TYPE_CHECKING:
+    from bide.core.batch import Draft
+
+KEPT_FOR = timedelta(days=7)
+PREFIX = "once:"
+
+
+class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+    receipt: Receipt | None = None
+    receipts: tuple[Receipt, ...] | None = None
+    started: Run | None = None
+    cancelled: Run | None = None
+    already_final: bool = False
+    done: bool = False
+
+
+def once_name(command: Once) -> str:
+    """Under which name the key is kept: it counts for one path of one workspace."""
+    parts = msgspec.json.encode((command.path, command.key))
+    return PREFIX + hashlib.sha256(parts).hexdigest()[:40]
+
+
+def decide_once(draft: Draft, command: Once, decide: Callable[[Draft, AnyCommand], Reply]) -> Reply:
+    name = once_name(command)
+    earlier = draft.name(command.workspace, "dedup", name)
+    if earlier is not None and draft.now - earlier.created_at < KEPT_FOR:
+        return _again(earlier.message_id) if earlier.digest == command.digest else UsedOtherwise(command.key)
+    reply = decide(draft, command.command)
+    kept = _kept(command.command, reply)
+    if kept is None:
+        return reply
+    run_id, text = kept
+    row = Name(
+        workspace=command.workspace,
+        kind="dedup",
+        name=name,
+        run_id=run_id,
+        digest=command.digest,
+        message_id=text,
+        created_at=draft.now,
+    )
+    if earlier is None:
+        draft.put_name(row)
+    else:
+        draft.replace_name(row)
+    return reply
+
+
+def _kept(command: AnyCommand, reply: Reply) -> tuple[RunId, str] | None:
+    """The run that was changed and the answer as text; None where nothing was done."""
+    match reply:
+        case Receipt() if reply.outcome not in REFUSED and reply.run_id is not None:
+            return RunId(reply.run_id), _text(_Kept(receipt=reply))
+        case Receipts() if reply.receipts and all(r.outcome not in REFUSED and r.run_id for r in reply.receipts):
+            return RunId(reply.receipts[0].run_id or ""), _text(_Kept(receipts=reply.receipts))
+        case Started():
+            return reply.run.id, _text(_Kept(started=_small(reply.run)))
+        case Cancelled():
+            return reply.run.id, _text(_Kept(cancelled=_small(reply.run), already_final=reply.already_final))
+        case Done(changed=True) if isinstance(command, (Release, ChangeWait, HandTask)):
+            return command.run_id, _text(_Kept(done=True))
+        case _:
+            return None
+
+
+def _small(run: Run) -> Run:
+    """Without what the caller sent, and can send again."""
+    return replace(run, input="null", state="null", result=None)
+
+
+def _text(kept: _Kept) -> str:
+    return msgspec.json.encode(kept).decode()
+
+
+def _again(text: str) -> Reply:
+    kept = msgspec.json.decode(text, type=_Kept)
+    if kept.receipt is not None:
+        return replace(kept.receipt, duplicate=True)
+    if kept.receipts is not None:
+        return Receipts(tuple(replace(receipt, duplicate=True) for receipt in kept.receipts))
+    if kept.started is not None:
+        return Started(kept.started, repeated=True)
+    if kept.done:
+        return Done(True)
+    assert kept.cancelled is not None, "every kept answer has a kind"
+    return Cancelled(kept.cancelled, kept.already_final)

@@ -1,0 +1,104 @@
+"""What the outside may do to an open wait beside answering it (W10, W13), and claims on tasks."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from bide.core import agenda, interactions
+from bide.core.answering import interaction_of
+from bide.core.batch import Draft
+from bide.core.commands import Conflicting, Done, Reply, Unknown
+from bide.core.deadlines import deadline_of
+from bide.core.moves import cancel_later, close_wait, wake
+from bide.core.people import deny, why_not
+from bide.core.quorum import rule_of
+from bide.core.records import OPEN_WAIT, Run, RunError, Wait, WaitStatus, interaction_id
+from bide.core.requests import Amend, Beat, ChangeWait, Fail, HandTask, Withdraw
+
+
+def change_wait(draft: Draft, command: ChangeWait) -> Reply:
+    run, wait = draft.run(command.run_id), draft.wait(command.run_id, command.no)
+    if run is None or wait is None or run.workspace != command.workspace:
+        return Unknown(command.run_id)
+    if wait.status not in OPEN_WAIT:
+        return Done(False, wait.status)
+    match command.change:
+        case Amend():
+            return _amend(draft, run, wait, command.change, command.reason)
+        case Fail():
+            end_early(draft, run, wait, "failed", "failed", command.reason)
+        case Withdraw():
+            end_early(draft, run, wait, "cancelled", "cancelled", command.reason)
+        case Beat():
+            beaten = agenda.beat(wait, draft.now)
+            if beaten is not None:
+                draft.put_terms(beaten)
+        case _:
+            assert_never(command.change)
+    return Done(True)
+
+
+def _amend(draft: Draft, run: Run, wait: Wait, change: Amend, reason: str) -> Reply:
+    data: dict[str, object] = {"wait": wait.no, "step": wait.key, "reason": reason}
+    if change.moves:
+        data |= {"deadline": {"from": wait.deadline, "to": deadline_of(draft.now, change.deadline)}}
+        wait = replace(wait, deadline=deadline_of(draft.now, change.deadline))
+    if change.assigns:
+        data |= {"assignee": change.assignee, "group": change.group}
+        wait = assign(draft, wait, change.assignee, change.group)
+    draft.put_terms(agenda.look(wait))
+    draft.record(run, "await_updated", data)
+    return Done(True)
+
+
+def assign(draft: Draft, wait: Wait, assignee: str | None, group: str | None) -> Wait:
+    """The wait, and what of it is open, for these from now on."""
+    details = agenda.terms(wait)
+    for name, value in (("assignee", assignee), ("group", group)):
+        details.pop(name, None)
+        if value is not None:
+            details[name] = value
+    if wait.kind in interactions.INTERACTING:
+        interactions.assign_all(draft, wait, assignee, group)
+    return agenda.with_terms(wait, details)
+
+
+def end_early(draft: Draft, run: Run, wait: Wait, status: WaitStatus, how: str, reason: str) -> Run:
+    """End a wait without an answer and let its run go on: it is told how, and why."""
+    code = {"failed": "WaitFailed", "cancelled": "WaitCancelled"}[status]
+    error = RunError(code=code, message=reason or how, step=wait.key)
+    cause = f"{how}: {reason}" if reason else how
+    run = close_wait(draft, run, wait, status, cause, answer=msgspec.json.encode(error).decode())
+    if wait.kind == "children" and wait.cancel_children:
+        cancel_later(draft, run.id, f"the join of {run.id} was {how}", wait.no)
+    if run.status == "waiting":
+        run = wake(draft, run, wait, wait.key)
+    return run
+
+
+def hand_task(draft: Draft, command: HandTask) -> Reply:
+    """Claim a task or let go of it. Who claims it must be somebody who may answer it."""
+    run, wait = draft.run(command.run_id), draft.wait(command.run_id, command.no)
+    row = interaction_of(draft, (command.run_id, command.no, command.item))
+    if run is None or wait is None or row is None or run.workspace != command.workspace:
+        return Unknown(interaction_id(command.run_id, command.no, command.item))
+    reason = why_not(command.by, command.groups, assignee=row.assignee, group=row.group)
+    if reason is not None:
+        return deny(draft, run, wait, command.by, reason)
+    if wait.status not in OPEN_WAIT:
+        return Done(False, wait.status)
+    if row.claimed_by not in (None, command.by):
+        return Conflicting(row.id, f"{row.claimed_by} has claimed it")
+    if command.action == "claim" and not rule_of(agenda.terms(wait)).is_plain:
+        return Conflicting(row.id, "several people must answer it, so nobody can have it alone")
+    claimed_by = command.by if command.action == "claim" else None
+    if row.claimed_by == claimed_by:
+        return Done(True, "as it was")
+    row = replace(row, claimed_by=claimed_by)
+    draft.outside.interactions[(row.run_id, row.no, row.item)] = row
+    name = "await_interaction_claimed" if command.action == "claim" else "await_interaction_released"
+    draft.record(run, name, {**interactions.told(row), "by": command.by})
+    return Done(True)

@@ -1,0 +1,354 @@
+"""What a store must lock and read before it lets the core decide.
+
+Two questions, in the order of the protocol: which runs to lock (from the command alone), and, once they are locked
+and read, which further rows the decisions rest on. Reading those in a later statement than the lock is what makes
+park and delivery meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from bide.core.batch import NameKey, RowKey
+from bide.core.commands import (
+    Admit,
+    AnyCommand,
+    Cancel,
+    CancelChildren,
+    CommitTurn,
+    Complete,
+    Deliver,
+    DeliverMany,
+    Emit,
+    End,
+    FireTimer,
+    KeepUnused,
+    NoteDenial,
+    Once,
+    Park,
+    Restore,
+    Start,
+    StartOrSignal,
+)
+from bide.core.exchanging import AnyExchangeCommand, ExpireItems, MarkDispatched, Reject
+from bide.core.matching import dedup_names
+from bide.core.once import once_name
+from bide.core.outside import ItemKey, LetterKey
+from bide.core.people import dedup_name
+from bide.core.records import FINAL, REPLAYED, Name, Run, RunId
+from bide.core.requests import Answer, ChangeWait, HandTask, SettleChore, SettleDeadLetter
+from bide.core.streaming import AnyItemCommand, ClaimItems, FinishItems, RenewItems
+from bide.core.streams import item_of_letter, progress_of
+
+
+def parts(commands: Iterable[AnyCommand]) -> Iterator[AnyCommand]:
+    """The commands with those of several parts taken apart."""
+    for command in commands:
+        match command:
+            case StartOrSignal():
+                yield command.start
+                yield command.deliver
+            case DeliverMany():
+                yield from command.deliveries
+            case Admit():
+                yield command.command
+            case Once():
+                yield from parts((command.command,))
+            case _:
+                yield command
+
+
+def signal_lookups(commands: Iterable[AnyCommand]) -> set[NameKey]:
+    """The signal ids whose wait must be looked up before anything can be locked."""
+    return {(c.workspace, "signal", c.signal_id) for c in parts(commands) if isinstance(c, Complete)}
+
+
+def with_waits(commands: Iterable[AnyCommand], names: Iterable[Name]) -> list[AnyCommand]:
+    """The commands with completions addressed to the waits that hold their signal ids, where one does."""
+    holders = {(name.workspace, name.name): name for name in names}
+    return [_with_wait(command, holders) for command in commands]
+
+
+def _with_wait(command: AnyCommand, holders: Mapping[tuple[str, str], Name]) -> AnyCommand:
+    match command:
+        case Complete():
+            return _answering(command, holders)
+        case Once():
+            return msgspec.structs.replace(command, command=_with_wait(command.command, holders))
+        case _:
+            return command
+
+
+def _answering(command: Complete, holders: Mapping[tuple[str, str], Name]) -> Complete:
+    name = holders.get((command.workspace, command.signal_id))
+    if name is None:
+        return command
+    return msgspec.structs.replace(command, run_id=name.run_id, no=int(name.message_id.rstrip("!")))
+
+
+class Reads(msgspec.Struct):
+    waits: set[RowKey] = msgspec.field(default_factory=set)
+    inboxes: set[RunId] = msgspec.field(default_factory=set)
+    names: set[NameKey] = msgspec.field(default_factory=set)
+    histories: set[RunId] = msgspec.field(default_factory=set)  # all steps of these runs
+    interactions: set[ItemKey] = msgspec.field(default_factory=set)
+    chores: set[str] = msgspec.field(default_factory=set)
+    letters: set[LetterKey] = msgspec.field(default_factory=set)
+    items: set[ItemKey] = msgspec.field(default_factory=set)
+    streams: set[str] = msgspec.field(default_factory=set)  # how far the streams of these workspaces have come
+    units: set[RowKey] = msgspec.field(default_factory=set)
+
+
+def correlation_lookups(commands: Iterable[AnyCommand]) -> set[tuple[str, str]]:
+    """The (workspace, correlation key) pairs whose holder must be looked up before anything can be locked."""
+    return {(c.workspace, c.target) for c in parts(commands) if isinstance(c, Deliver) and c.by_correlation}
+
+
+def with_target(command: AnyCommand, holders: Mapping[tuple[str, str], RunId]) -> AnyCommand:
+    """The command addressed to the run that holds its correlation key, if one does."""
+    match command:
+        case Deliver():
+            return _aimed(command, holders)
+        case StartOrSignal():
+            return msgspec.structs.replace(command, deliver=_aimed(command.deliver, holders))
+        case DeliverMany():
+            aimed = tuple(_aimed(delivery, holders) for delivery in command.deliveries)
+            return msgspec.structs.replace(command, deliveries=aimed)
+        case Admit(command=Deliver() as inner):
+            return msgspec.structs.replace(command, command=_aimed(inner, holders))
+        case Once():
+            return msgspec.structs.replace(command, command=with_target(command.command, holders))
+        case _:
+            return command
+
+
+def _aimed(command: Deliver, holders: Mapping[tuple[str, str], RunId]) -> Deliver:
+    if not command.by_correlation:
+        return command
+    return msgspec.structs.replace(command, run_id=holders.get((command.workspace, command.target)))
+
+
+def locks(commands: Iterable[AnyCommand]) -> set[RunId]:
+    """The runs to lock, in ascending order of their ids, before anything is read."""
+    ids: set[RunId] = set()
+    for command in parts(commands):
+        match command:
+            case Start() | KeepUnused() | StartOrSignal() | DeliverMany() | Admit() | Once():
+                pass
+            case CommitTurn():
+                ids.add(command.run_id)
+                if command.parent_id is not None and isinstance(command.move, End):
+                    ids.add(command.parent_id)
+            case Restore():
+                ids.add(command.run.id)
+            case CancelChildren():
+                ids.add(command.run_id)
+                ids.update(command.children)
+            case Deliver() | Complete() | NoteDenial():
+                if command.run_id is not None:
+                    ids.add(command.run_id)
+            case Emit():
+                ids.update(run_id for run_id, _ in command.hits)
+            case _:
+                ids.add(command.run_id)
+    return ids
+
+
+def new_ids(commands: Iterable[AnyCommand]) -> set[RunId]:
+    """The ids of runs to be started. One that exists already says that the start was tried before."""
+    return {command.run_id for command in parts(commands) if isinstance(command, Start)}
+
+
+def may_end(commands: Iterable[AnyCommand]) -> set[RunId]:
+    """Runs that a command may end and whose parents are not known yet: look them up and lock them too.
+
+    A parent never changes, so the look-up needs no lock.
+    """
+    ids: set[RunId] = set()
+    for command in parts(commands):
+        match command:
+            case Cancel() | FireTimer() | Reject() | ExpireItems():
+                ids.add(command.run_id)
+            case CancelChildren():
+                ids.update(command.children)
+            case _:
+                pass
+    return ids
+
+
+def reads(commands: Iterable[AnyCommand], runs: Mapping[RunId, Run]) -> Reads:
+    """The rows beyond the locked runs that the decisions rest on."""
+    wanted = Reads()
+    starting: dict[RunId, str | None] = {}  # correlation keys of runs that this batch starts
+    wanted.names.update((c.workspace, "dedup", once_name(c)) for c in commands if isinstance(c, Once))
+    for command in parts(commands):
+        match command:
+            case Start():
+                starting[command.run_id] = command.correlation_key
+                if command.correlation_key is not None:
+                    wanted.names.add((command.workspace, "correlation", command.correlation_key))
+            case Deliver():
+                run = runs.get(command.run_id) if command.run_id is not None else None
+                correlation = run.correlation_key if run is not None else starting.get(command.run_id or RunId(""))
+                if command.dedup_key is not None:
+                    for name in dedup_names(command, correlation):
+                        wanted.names.add((command.workspace, "dedup", name))
+                if run is not None:
+                    wanted.waits.update((run.id, no) for no in run.open_waits)
+                    if run.inbox_count and run.style in REPLAYED and run.open_waits:
+                        wanted.inboxes.add(run.id)  # one of the waits may want a pack
+            case Complete():
+                wanted.names.add((command.workspace, "signal", command.signal_id))
+                if (key := dedup_name(command)) is not None:
+                    wanted.names.add((command.workspace, "dedup", key))
+                if command.run_id is not None:
+                    wanted.waits.add((command.run_id, command.no))
+            case Emit():
+                wanted.waits.update(command.hits)
+            case CommitTurn():
+                _reads_of_commit(command, runs, wanted)
+            case Cancel() | FireTimer():
+                _reads_of_end(runs.get(command.run_id), runs, wanted)
+                if isinstance(command, FireTimer) and command.no:
+                    wanted.waits.add((command.run_id, command.no))
+            case CancelChildren():
+                for child in command.children:
+                    _reads_of_end(runs.get(child), runs, wanted)
+            case Answer() | ChangeWait() | HandTask() | SettleChore() | SettleDeadLetter():
+                _reads_of_request(command, runs, wanted)
+            case Reject() | MarkDispatched() | ExpireItems():
+                _reads_of_exchange(command, runs, wanted)
+            case ClaimItems() | RenewItems() | FinishItems():
+                _reads_of_items(command, runs, wanted)
+            case _:
+                pass
+    return wanted
+
+
+def _reads_of_request(
+    command: Answer | ChangeWait | HandTask | SettleChore | SettleDeadLetter,
+    runs: Mapping[RunId, Run],
+    wanted: Reads,
+) -> None:
+    match command:
+        case SettleChore():
+            wanted.chores.add(command.chore.id)
+        case SettleDeadLetter():
+            wanted.letters.add((command.workspace, command.id))
+            item, run = item_of_letter(command.id), runs.get(command.run_id)
+            if item is not None and run is not None:
+                wanted.items.add(item)
+                _reads_of_stream(run, wanted)
+        case Answer():
+            run = runs.get(command.run_id)
+            nos = {command.no, *run.open_waits} if run is not None else {command.no}  # one may take it as a signal
+            wanted.waits.update((command.run_id, no) for no in nos)
+            wanted.interactions.add((command.run_id, command.no, command.item or 0))
+            name = dedup_name(command)
+            if name is not None:
+                wanted.names.add((command.workspace, "dedup", name))
+            _reads_of_stream(run, wanted, [command.item or 0])
+            wanted.units.add((command.run_id, command.no))
+        case HandTask():
+            wanted.waits.add((command.run_id, command.no))
+            wanted.interactions.add((command.run_id, command.no, command.item))
+        case ChangeWait():
+            wanted.waits.add((command.run_id, command.no))
+
+
+def _reads_of_stream(run: Run | None, wanted: Reads, items: Iterable[int] = ()) -> None:
+    """What a change of a pipeline's items rests on beside the items: the waits of its stream, and their counts."""
+    if run is None or run.style != "pipeline":
+        return
+    nos = {*run.open_waits, run.parked_on} - {None}
+    wanted.waits.update((run.id, no) for no in nos if no is not None)
+    wanted.units.update((run.id, no) for no in run.open_waits)
+    section = progress_of(run).section
+    wanted.items.update((run.id, section, item) for item in items)
+
+
+def _reads_of_exchange(command: AnyExchangeCommand, runs: Mapping[RunId, Run], wanted: Reads) -> None:
+    run = runs.get(command.run_id)
+    match command:
+        case Reject():
+            items: Iterable[int] = (command.item,)
+        case MarkDispatched():
+            items = [result.item for result in command.results]
+        case ExpireItems():
+            items = command.items
+    if not isinstance(command, Reject):
+        wanted.chores.add(command.chore.id)
+    if not isinstance(command, MarkDispatched):
+        _reads_of_end(run, runs, wanted)
+    wanted.waits.add((command.run_id, command.no))
+    wanted.units.add((command.run_id, command.no))
+    wanted.interactions.update((command.run_id, command.no, item) for item in items)
+    _reads_of_stream(run, wanted, items)
+
+
+def _reads_of_items(command: AnyItemCommand, runs: Mapping[RunId, Run], wanted: Reads) -> None:
+    run, section = runs.get(command.run_id), command.section
+    if run is None:
+        return
+    match command:
+        case ClaimItems():
+            items: Iterable[int] = command.items
+        case RenewItems():
+            items = (item for item, _ in command.claims)
+        case FinishItems():
+            items = (outcome.item for outcome in command.outcomes)
+    wanted.items.update((run.id, section, item) for item in items)
+    _reads_of_stream(run, wanted)
+
+
+def turn_reads(runs: Iterable[Run]) -> Reads:
+    """What a step is handed: the whole inbox, and the wait that woke it. Read after the changes are written."""
+    wanted = Reads()
+    for run in runs:
+        if run.inbox_count:
+            wanted.inboxes.add(run.id)
+        if run.style in REPLAYED:
+            wanted.histories.add(run.id)
+            wanted.streams.add(run.workspace)
+            wanted.waits.update((run.id, no) for no in run.open_waits)
+        elif run.woken_by is not None:
+            wanted.waits.add((run.id, run.woken_by))
+    return wanted
+
+
+def _reads_of_commit(command: CommitTurn, runs: Mapping[RunId, Run], wanted: Reads) -> None:
+    run = runs.get(command.run_id)
+    if run is None:
+        return
+    if isinstance(command.move, End):
+        _reads_of_end(run, runs, wanted)
+    elif isinstance(command.move, Park):
+        if run.inbox_count:
+            wanted.inboxes.add(run.id)
+        for child in command.move.children:
+            if child.correlation_key is not None:
+                wanted.names.add((run.workspace, "correlation", child.correlation_key))
+    wanted.units.update((run.id, more.no) for more in command.more)
+    if run.style == "pipeline":
+        _reads_of_stream(run, wanted)
+    elif run.style in REPLAYED:
+        wanted.waits.update((run.id, no) for no in (*run.open_waits, *command.withdraws))
+        if run.inbox_count and (command.opens or command.unseen):
+            wanted.inboxes.add(run.id)
+        for wait in command.opens:
+            if wait.child is not None and wait.child.correlation_key is not None:
+                wanted.names.add((run.workspace, "correlation", wait.child.correlation_key))
+            wanted.names.update((run.workspace, "signal", name) for name in wait.names if wait.kind == "signal")
+
+
+def _reads_of_end(run: Run | None, runs: Mapping[RunId, Run], wanted: Reads) -> None:
+    if run is None or run.status in FINAL:
+        return
+    wanted.waits.update((run.id, no) for no in run.open_waits)
+    if run.inbox_count:
+        wanted.inboxes.add(run.id)
+    parent = runs.get(run.parent_id) if run.parent_id is not None else None
+    if parent is not None:
+        wanted.waits.update((parent.id, no) for no in parent.open_waits)

@@ -1,0 +1,44 @@
+"""What a retried run of a workflow keeps of the one that failed (F16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from bide.core.records import RunError, StepRow
+
+TIMEOUTS = ("WaitTimeoutError", "SignalTimeoutError", "RunTimeoutError")
+ENDS_OF_CHILDREN = ("RunFailedError", "RunStoppedError", "RunCancelledError")
+
+
+def reused(rows: Iterable[StepRow], error: RunError | None, from_step: str | None = None) -> tuple[StepRow, ...]:
+    """The stored outcomes that the new run begins with, in their order.
+
+    Failures are not among them, nor what the run failed of: the wait that timed out, the child that did not complete.
+    With *from_step* neither are that step and all that came to its outcome after it. Raises `KeyError` where there is
+    no such step.
+    """
+    known = sorted(rows, key=lambda row: row.seq)
+    if from_step is not None:
+        at = next((row.seq for row in known if row.key == from_step), None)
+        if at is None:
+            raise KeyError(from_step)
+        known = [row for row in known if row.seq < at]
+    kept = [row for row in known if row.status in ("done", "timed_out") and row.kind != "cancel"]
+    blamed = _blamed(kept, error) if from_step is None else None
+    kept = [row for row in kept if row is not blamed]
+    keys = {row.key for row in kept}
+    # The pause before a try belongs to a step; it stays with it, or goes with it.
+    kept = [row for row in kept if "/pause" not in row.key or row.key.rpartition("/pause")[0] in keys]
+    return tuple(replace(row, seq=seq) for seq, row in enumerate(kept, start=1))
+
+
+def _blamed(kept: Sequence[StepRow], error: RunError | None) -> StepRow | None:
+    """The outcome that would end the new run just as it ended the old one."""
+    code = error.code if error is not None else ""
+    if code in TIMEOUTS:
+        return next((row for row in reversed(kept) if row.status == "timed_out" and row.kind != "sleep"), None)
+    if code in ENDS_OF_CHILDREN:
+        return next((row for row in reversed(kept) if row.kind == "children"), None)
+    return None

@@ -1,0 +1,425 @@
+"""Item streams of pipelines: items enter, their work is claimed and committed item by item, and the run goes on when
+every item has come to its end (U4, U5).
+
+How far a stream has come is kept as counts in the run's state, so nothing ever reads all of its items. The run row is
+locked by whoever changes them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from bide.core import exchanges
+from bide.core.batch import Draft
+from bide.core.commands import CommitTurn, Reply
+from bide.core.deadlines import deadline_of
+from bide.core.durations import deadline_after
+from bide.core.exchanging import NewRequest, terms_of
+from bide.core.moves import close_wait, describe, park, wake
+from bide.core.records import FINAL, OPEN_WAIT, DeadLetter, Item, Run, RunId, Unit, Wait
+from bide.core.streaming import (
+    Ask,
+    ClaimedItems,
+    ClaimItems,
+    Feed,
+    FinishItems,
+    ItemOutcome,
+    NewItem,
+    RenewItems,
+    Stage,
+)
+
+START = "(start)"  # the step of a pipeline's run before its first commit: its state is its input
+
+
+class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How far a pipeline has come: its state. *at* is the stage that the run itself does next.
+
+    While a stream is being filled that is the stage that feeds it, and *value* is what it is made from.
+    """
+
+    at: int = 0
+    value: msgspec.Raw = msgspec.Raw(b"null")  # what the last stage that gave one thing gave
+    section: int = 0  # the newest stream
+    boundary: int = 0  # the stage of the run that follows the stream
+    boundary_name: str = ""
+    stages: list[str] = []
+    waits: list[int] = []  # the number of the wait of each stage, 0 for work
+    lost: list[int] = []  # how many items ended at each stage
+    total: int = 0
+    filled: bool = False  # no item will be added
+    done: int = 0
+    dropped: int = 0
+    rejected: int = 0
+    dead: int = 0  # given up, and waiting for a person
+
+    @property
+    def is_over(self) -> bool:
+        return self.filled and self.done + self.dropped + self.rejected == self.total
+
+
+_decoder = msgspec.json.Decoder(Progress)
+
+
+def progress_of(run: Run) -> Progress:
+    """The progress of a pipeline's run; before its first commit its state is its input.
+
+    >>> _decoder.decode('{"at":2,"total":5,"done":5,"filled":true}').is_over
+    True
+    """
+    return _decoder.decode(run.state) if run.step != START else Progress(value=msgspec.Raw(run.input.encode()))
+
+
+def encode_progress(progress: Progress) -> str:
+    return msgspec.json.encode(progress).decode()
+
+
+def letter_id(item: Item) -> str:
+    return f"item:{item.run_id}:{item.section}:{item.item}"
+
+
+def item_of_letter(id: str) -> tuple[RunId, int, int] | None:
+    """The item that a dead letter is about; None where it is about something else.
+
+    >>> item_of_letter("item:run_7:1:20")
+    ('run_7', 1, 20)
+    """
+    kind, _, rest = id.partition(":")
+    if kind != "item":
+        return None
+    run_id, section, item = rest.rsplit(":", 2)
+    return RunId(run_id), int(section), int(item)
+
+
+class Stream:
+    """The newest stream of one run, while a command changes it."""
+
+    def __init__(self, draft: Draft, run: Run) -> None:
+        self.draft = draft
+        self.run = run
+        self.progress = progress_of(run)
+        self._changed: dict[str, list[int]] = {}  # for the ledger
+
+    # -- items
+
+    def begin(self, feed: Feed) -> None:
+        stages = feed.stages
+        self.run = replace(self.run, step=feed.source_name)
+        self.progress = Progress(
+            at=self.progress.at,
+            value=self.progress.value,
+            section=feed.section,
+            boundary=feed.boundary,
+            boundary_name=feed.boundary_name,
+            stages=[stage.name for stage in stages],
+            waits=[0] * len(stages),
+            lost=[0] * len(stages),
+        )
+        data = {"section": feed.section, "stages": self.progress.stages, "until": feed.boundary_name}
+        self.run = self.draft.put_run(self.draft.record(self.run, "stream_began", data))
+        for at, stage in enumerate(stages):
+            if stage.kind == "wait":
+                self.run, wait = open_wait(self.draft, self.run, stage)
+                self.progress.waits[at] = wait.no
+
+    def waiting_at(self, no: int, item_no: int) -> Item | None:
+        """The item that waits for an answer at the wait with this number."""
+        item = self.draft.item((self.run.id, self.progress.section, item_no))
+        if item is None or item.status != "waiting" or self.progress.waits[item.stage] != no:
+            return None
+        return item
+
+    def add(self, no: int, new: NewItem) -> None:
+        progress = self.progress
+        progress.total += 1
+        item = Item(
+            run_id=self.run.id,
+            section=progress.section,
+            item=no,
+            status="ready",
+            stage=0,
+            value=new.value,
+            key=new.key,
+        )
+        self.arrive(item)
+
+    def arrive(self, item: Item) -> Item:
+        """Let an item stand before its stage: its work is due, or it goes out, or it is done."""
+        if item.stage == len(self.progress.stages):
+            return self.end(replace(item, status="done"))
+        no = self.progress.waits[item.stage]
+        if not no:
+            return self.draft.put_item(replace(item, status="ready", due_at=self.draft.now))
+        wait = self.draft.wait(self.run.id, no)
+        assert wait is not None, "the waits of a stream are open while it has items"
+        unit = exchanges.unit_of(self.draft, wait)
+        exchanges.open_item(self.draft, self.run, wait, terms_of(wait), unit, item.item, item.value)
+        return self.draft.put_item(replace(item, status="waiting", due_at=None, claims=0))
+
+    def end(self, item: Item) -> Item:
+        """The item has come to its end: through the stream, or out of it."""
+        progress = self.progress
+        match item.status:
+            case "done":
+                progress.done += 1
+            case "dropped":
+                progress.dropped += 1
+            case _:
+                progress.rejected += 1
+        if item.stage < len(progress.lost):
+            progress.lost[item.stage] += 1
+        self._changed.setdefault(item.status, []).append(item.item)
+        return self.draft.put_item(replace(item, due_at=None, claims=0))
+
+    def give_up(self, item: Item, error: str) -> None:
+        """Nobody tries any more: a dead letter, until a person decides. The stream waits for it."""
+        self.progress.dead += 1
+        self._changed.setdefault("dead", []).append(item.item)
+        letter = DeadLetter(
+            workspace=self.run.workspace,
+            id=letter_id(item),
+            run_id=item.run_id,
+            kind="item",
+            data=msgspec.json.encode({"section": item.section, "item": item.item, "stage": item.stage}).decode(),
+            error=error,
+            tries=max(1, item.attempts),
+            at=self.draft.now,
+        )
+        self.draft.outside.letters[(letter.workspace, letter.id)] = letter
+        self.draft.put_item(replace(item, status="dead", due_at=None, claims=0, error=error))
+
+    # -- the run
+
+    def close(self) -> Run:
+        """Put the counts into the run, and let it go on where the stream is over."""
+        progress = self.progress
+        self.run = replace(self.run, state=encode_progress(progress), updated_at=self.draft.now)
+        if self._changed:
+            data = {"section": progress.section, **self._changed}
+            self.run = self.draft.record(self.run, "items_committed", data)
+        self.draft.put_run(self.run)
+        self._fill_waits()
+        if self.run.status == "waiting":
+            self._release() if progress.is_over else self._stay_parked()
+        return self.run
+
+    def _fill_waits(self) -> None:
+        """A wait has all its items when each item of the stream has come to it, or was lost before it (U6)."""
+        progress = self.progress
+        for at, no in enumerate(progress.waits):
+            wait = self.draft.wait(self.run.id, no) if no else None
+            if wait is None or wait.status not in OPEN_WAIT or not progress.filled:
+                continue
+            unit = exchanges.unit_of(self.draft, wait)
+            if not unit.filled and unit.expected + sum(progress.lost[:at]) == progress.total:
+                self.run = exchanges.settle(self.draft, self.run, wait, replace(unit, filled=True))
+                self.draft.put_run(self.run)
+
+    def _release(self) -> None:
+        run, last = self.run, self.draft.wait(self.run.id, self.run.parked_on or 0)
+        for wait in self.draft.open_waits(run):
+            run = close_wait(self.draft, run, wait, "completed", "items")
+        assert last is not None, "a waiting run is parked on a wait"
+        self.run = wake(self.draft, run, last, self.progress.boundary_name)
+
+    def _stay_parked(self) -> None:
+        """The run is parked on an open wait as long as there is one; else on the boundary itself."""
+        run = self.run
+        parked_on = self.draft.wait(run.id, run.parked_on or 0)
+        if parked_on is not None and parked_on.status in OPEN_WAIT:
+            return
+        still_open = self.draft.open_waits(run)
+        if not still_open:
+            run, wait = self.open_boundary(run)
+            still_open = [wait]
+        self.run = self.draft.put_run(replace(run, parked_on=still_open[0].no))
+
+    def open_boundary(self, run: Run) -> tuple[Run, Wait]:
+        progress = self.progress
+        wait = self.draft.put_wait(
+            Wait(
+                workspace=run.workspace,
+                run_id=run.id,
+                no=run.wait_no + 1,
+                key=progress.boundary_name,
+                kind="items",
+                status="waiting",
+                opened_at=self.draft.now,
+            )
+        )
+        run = self.draft.put_run(replace(run, wait_no=wait.no, open_waits=(*run.open_waits, wait.no)))
+        return self.draft.record(run, "await_execution_waiting", describe(wait)), wait
+
+
+def open_wait(draft: Draft, run: Run, stage: Stage) -> tuple[Run, Wait]:
+    """Open the wait of a stage; its interactions come as items do."""
+    deadline = deadline_of(draft.now, stage.timeout) if not stage.items else None
+    wait = draft.put_wait(
+        Wait(
+            workspace=run.workspace,
+            run_id=run.id,
+            no=run.wait_no + 1,
+            key=stage.name,
+            kind="request",
+            status="waiting",
+            opened_at=draft.now,
+            deadline=deadline,
+            due_at=deadline,
+            on_timeout="!fail",
+            expected=0 if stage.items else 1,
+            details=stage.details,
+        )
+    )
+    draft.put_unit(Unit(run_id=run.id, no=wait.no))
+    run = draft.put_run(replace(run, wait_no=wait.no, open_waits=(*run.open_waits, wait.no)))
+    return draft.record(run, "await_execution_waiting", describe(wait)), wait
+
+
+def ask(draft: Draft, run: Run, command: CommitTurn, request: Ask) -> Run:
+    """Park a run on one request for all that came to this stage."""
+    run = replace(run, attempt=0, step=request.stage.name, woken_by=None, state=request.state)
+    run, wait = open_wait(draft, draft.put_run(run), request.stage)
+    run = exchanges.add(draft, run, wait, NewRequest(payloads=(request.payload,)))
+    return park(draft, run, draft.wait(run.id, wait.no) or wait)
+
+
+def answered(draft: Draft, run: Run, no: int, item_no: int, value: str) -> Run:
+    """The answer of an item is there: it goes on to its next stage, whatever the others do (U4)."""
+    stream = Stream(draft, run)
+    item = stream.waiting_at(no, item_no)
+    if item is not None:
+        stream.arrive(replace(item, stage=item.stage + 1, value=value, attempts=0, error=None))
+    return stream.close()
+
+
+def refused(draft: Draft, run: Run, no: int, item_no: int, reason: str) -> Run:
+    """The outside declined an item, or had no time for it: the others go on without it."""
+    stream = Stream(draft, run)
+    item = stream.waiting_at(no, item_no)
+    if item is not None:
+        stream.end(replace(item, status="rejected", error=reason))
+    return stream.close()
+
+
+def feed(draft: Draft, run: Run, feed: Feed) -> Run:
+    """Store the items of one chunk; those that are there already are passed over."""
+    stream = Stream(draft, run)
+    if feed.section == stream.progress.section + 1:
+        stream.begin(feed)
+    assert feed.section == stream.progress.section, "a stage feeds the newest stream"
+    for no, new in enumerate(feed.items, start=feed.first):
+        if no >= stream.progress.total:
+            stream.add(no, new)
+    if feed.is_last:
+        stream.progress.filled = True
+        stream.progress.at, stream.progress.value = feed.boundary, msgspec.Raw(b"null")
+    return stream.close()
+
+
+def settle(draft: Draft, run: Run, command: CommitTurn) -> tuple[Run, bool]:
+    """The stage that fed the stream is through; whether the stream is over already and the run goes on."""
+    stream = Stream(draft, run)
+    run = replace(run, attempt=0, step=stream.progress.boundary_name, woken_by=None)
+    if stream.progress.is_over:
+        return run, True
+    still_open = draft.open_waits(run)
+    if not still_open:
+        run, wait = stream.open_boundary(run)
+        still_open = [wait]
+    return park(draft, run, still_open[0]), False
+
+
+# ---------------------------------------------------------------- work
+
+
+def claim(draft: Draft, command: ClaimItems) -> Reply:
+    """Give items to a worker under a new epoch each. Only the rows decide; that they were due was a hint."""
+    run = draft.run(command.run_id)
+    if run is None:
+        return ClaimedItems(None)
+    stream, claimed = Stream(draft, run), []
+    for no in command.items:
+        item = draft.item((run.id, command.section, no))
+        if item is None or item.status != "ready" or item.due_at is None or item.due_at > draft.now:
+            continue
+        if run.status in FINAL:
+            draft.put_item(replace(item, due_at=None))  # nobody wants it any more
+        elif item.claims >= command.max_claims:
+            stream.give_up(item, f"its work killed its worker {item.claims} times")
+        else:
+            until = deadline_after(draft.now, command.lease)
+            claimed.append(draft.put_item(replace(item, epoch=item.epoch + 1, claims=item.claims + 1, due_at=until)))
+    if stream.progress.dead != progress_of(run).dead:
+        run = stream.close()
+    return ClaimedItems(run, tuple(claimed))
+
+
+def renew(draft: Draft, command: RenewItems) -> Reply:
+    run = draft.run(command.run_id)
+    stale = 0
+    for no, epoch in command.claims:
+        item = draft.item((command.run_id, command.section, no))
+        if run is None or run.status in FINAL or item is None or item.status != "ready" or item.epoch != epoch:
+            stale += 1
+        else:
+            draft.put_item(replace(item, due_at=deadline_after(draft.now, command.lease)))
+    return ClaimedItems(run, (), stale)
+
+
+def finish(draft: Draft, command: FinishItems) -> Reply:
+    """Commit what work came to. An outcome whose claim was lost changes nothing (D3)."""
+    run = draft.run(command.run_id)
+    if run is None or run.status in FINAL:
+        return ClaimedItems(run, (), len(command.outcomes))
+    stream, kept, stale = Stream(draft, run), [], 0
+    for outcome in command.outcomes:
+        item = draft.item((run.id, command.section, outcome.item))
+        if item is None or item.status != "ready" or item.epoch != outcome.epoch or item.due_at is None:
+            stale += 1
+            continue
+        item = _after(stream, item, outcome)
+        if command.lease is not None and outcome.status == "next" and item.status == "ready":
+            until = deadline_after(draft.now, command.lease)
+            kept.append(draft.put_item(replace(item, due_at=until, claims=1)))
+    run = stream.close()
+    return ClaimedItems(run, tuple(kept), stale)
+
+
+def _after(stream: Stream, item: Item, outcome: ItemOutcome) -> Item:
+    draft = stream.draft
+    match outcome.status:
+        case "next":
+            value = outcome.value if outcome.value is not None else item.value
+            key = outcome.key if outcome.key is not None else item.key
+            moved = replace(item, stage=item.stage + 1, value=value, key=key, attempts=0, claims=0, error=None)
+            return stream.arrive(moved)
+        case "dropped":
+            return stream.end(replace(item, status="dropped"))
+        case "rejected":
+            return stream.end(replace(item, status="rejected", error=outcome.error))
+        case "again":
+            due_at = deadline_after(draft.now, outcome.delay)
+            tried = replace(item, attempts=item.attempts + 1, claims=0, due_at=due_at, error=outcome.error)
+            return draft.put_item(tried)
+        case _:
+            stream.give_up(replace(item, attempts=item.attempts + 1), outcome.error or "")
+            return item
+
+
+def settle_item(draft: Draft, run_id: RunId, section: int, no: int, action: Literal["retry", "discard"]) -> bool:
+    """A person decided about an item that was given up; whether it still wanted a decision."""
+    run = draft.run(run_id)
+    item = draft.item((run_id, section, no))
+    if run is None or run.status in FINAL or item is None or item.status != "dead":
+        return False
+    stream = Stream(draft, run)
+    stream.progress.dead -= 1
+    if action == "retry":
+        stream.arrive(replace(item, attempts=0, error=None))
+    else:
+        stream.end(replace(item, status="rejected"))
+    stream.close()
+    return True
