@@ -1,0 +1,1 @@
+"""Stores lock, load and save records in bulk. They decide nothing."""

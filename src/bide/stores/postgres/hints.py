@@ -1,0 +1,112 @@
+"""Hints between processes: NOTIFY after a commit, never in it, and at most one in a while.
+
+Losing all of them costs latency only. Behind a pooler LISTEN cannot work; then everybody polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import asyncpg
+
+from bide.stores.postgres.sessions import Connection, Sessions
+
+log = logging.getLogger("bide.postgres")
+
+QUIET_SECONDS = 0.02
+HEARTBEAT_SECONDS = 5.0
+RECONNECT_SECONDS = 1.0
+Wake = Callable[[], None]
+
+
+class Hints:
+    """One connection listens, another notifies; both are opened when they are first needed."""
+
+    def __init__(self, sessions: Sessions, instance: str) -> None:
+        self._sessions = sessions
+        self._instance = instance
+        self._channel = f"bide_{sessions.address.schema}"
+        self._wakes: dict[object, Wake] = {}
+        self._wanted = asyncio.Event()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def send(self) -> None:
+        """Tell the others that something changed, soon."""
+        self._wanted.set()
+        self._keep_running("sender", self._send_all)
+
+    def subscribe(self, wake: Wake) -> Wake:
+        token = object()
+        self._wakes[token] = wake
+        if not self._sessions.has_pooler:
+            self._keep_running("listener", self._listen_always)
+        return lambda: void(self._wakes.pop(token, None))
+
+    async def close(self) -> None:
+        self._wakes.clear()
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._tasks.clear()
+
+    def _keep_running(self, name: str, duty: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = self._tasks.get(name)
+        if task is None or task.done():
+            self._tasks[name] = asyncio.get_running_loop().create_task(duty())
+
+    async def _send_all(self) -> None:
+        connection: Connection | None = None
+        try:
+            while True:
+                await self._wanted.wait()
+                self._wanted.clear()
+                try:
+                    if connection is None or connection.is_closed():
+                        connection = await self._sessions.connect()
+                    await connection.fetchval("SELECT pg_notify($1, $2)", self._channel, self._instance)
+                except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                    log.info("a hint was not sent: %s", error)
+                    if connection is not None:
+                        connection.terminate()
+                    connection = None
+                    await asyncio.sleep(RECONNECT_SECONDS)
+                await asyncio.sleep(QUIET_SECONDS)
+        finally:
+            if connection is not None:
+                connection.terminate()
+
+    async def _listen_always(self) -> None:
+        while True:
+            try:
+                await self._listen()
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                log.info("listening for hints again in a moment: %s", error)
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _listen(self) -> None:
+        connection = await self._sessions.connect()
+        try:
+            await connection.add_listener(self._channel, self._on_hint)
+            self._wake_all()  # whatever was said while nobody listened
+            while True:
+                await asyncio.sleep(HEARTBEAT_SECONDS)
+                await connection.execute("SELECT 1")  # a dead connection is silent; only a question finds out
+        finally:
+            with contextlib.suppress(Exception):
+                connection.terminate()
+
+    def _on_hint(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
+        if payload != self._instance:
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        for wake in list(self._wakes.values()):
+            wake()
+
+
+def void(_: object) -> None:
+    return None

@@ -1,0 +1,2 @@
+-- The fields of a run's data that never reach its ledger, a list or an error.
+ALTER TABLE {schema}.runs ADD COLUMN redact text;

@@ -1,0 +1,372 @@
+"""Rows and records: what a table holds becomes a frozen record at the border, and back.
+
+Tuples are kept as JSON text, because arrays of different lengths cannot travel side by side to `unnest`. A run's state
+is NULL where it is the input. The readers name each column in the order of the statements' SELECT lists, which is that
+of the record's fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import asyncpg
+import msgspec
+from msgspec.structs import astuple
+
+from bide.core.records import (
+    Chore,
+    DeadLetter,
+    EventRow,
+    Interaction,
+    Item,
+    LedgerPage,
+    Listener,
+    Name,
+    Record,
+    Run,
+    RunId,
+    Signal,
+    StepRow,
+    Unit,
+    Unused,
+    Wait,
+)
+from bide.stores.pages import pack, unpack
+
+Row: TypeAlias = asyncpg.Record
+Columns = list[Sequence[Any]]
+
+_ints = msgspec.json.Decoder(tuple[int, ...])
+_texts = msgspec.json.Decoder(tuple[str, ...])
+_encode = msgspec.json.Encoder().encode
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return () if text == "[]" else _ints.decode(text)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return () if text == "[]" else _texts.decode(text)
+
+
+def _json(items: tuple[object, ...]) -> str:
+    return _encode(items).decode() if items else "[]"
+
+
+def read_run(row: Row) -> Run:
+    (
+        workspace,
+        id,
+        definition,
+        version,
+        style,
+        status,
+        step,
+        state,
+        input,
+        created_at,
+        updated_at,
+        ready_at,
+        ended_at,
+        result,
+        error,
+        held,
+        attempt,
+        claims,
+        epoch,
+        commits,
+        queue,
+        priority,
+        wait_no,
+        parked_on,
+        woken_by,
+        open_waits,
+        inbox_seq,
+        inbox_count,
+        correlation_key,
+        correlation_scope,
+        parent_id,
+        parent_wait,
+        child_no,
+        has_children,
+        cleanup_seconds,
+        cancel_reason,
+        cancel_until,
+        retry_of,
+        tags,
+        ledger_seq,
+        ledger_head,
+        redact,
+        *_,
+    ) = row
+    return Run(
+        workspace=workspace,
+        id=id,
+        definition=definition,
+        version=version,
+        style=style,
+        status=status,
+        step=step,
+        state=input if state is None else state,
+        input=input,
+        created_at=created_at,
+        updated_at=updated_at,
+        ready_at=ready_at,
+        ended_at=ended_at,
+        result=result,
+        error=error,
+        held=held,
+        attempt=attempt,
+        claims=claims,
+        epoch=epoch,
+        commits=commits,
+        queue=queue,
+        priority=priority,
+        wait_no=wait_no,
+        parked_on=parked_on,
+        woken_by=woken_by,
+        open_waits=_numbers(open_waits),
+        inbox_seq=inbox_seq,
+        inbox_count=inbox_count,
+        correlation_key=correlation_key,
+        correlation_scope=correlation_scope,
+        parent_id=parent_id,
+        parent_wait=parent_wait,
+        child_no=child_no,
+        has_children=has_children,
+        cleanup_seconds=cleanup_seconds,
+        cancel_reason=cancel_reason,
+        cancel_until=cancel_until,
+        retry_of=retry_of,
+        tags=tags,
+        ledger_seq=ledger_seq,
+        ledger_head=ledger_head.hex(),
+        redact=redact,
+    )
+
+
+def read_wait(row: Row | tuple[Any, ...]) -> Wait:
+    (
+        workspace,
+        run_id,
+        no,
+        key,
+        kind,
+        status,
+        opened_at,
+        names,
+        seen,
+        partial,
+        deadline,
+        on_timeout,
+        due_at,
+        closed_at,
+        cause,
+        expected,
+        received,
+        cancel_children,
+        details,
+    ) = row
+    return Wait(
+        workspace=workspace,
+        run_id=run_id,
+        no=no,
+        key=key,
+        kind=kind,
+        status=status,
+        opened_at=opened_at,
+        names=_names(names),
+        seen=_numbers(seen),
+        partial=_numbers(partial),
+        deadline=deadline,
+        on_timeout=on_timeout,
+        due_at=due_at,
+        closed_at=closed_at,
+        cause=cause,
+        expected=expected,
+        received=received,
+        cancel_children=cancel_children,
+        details=details,
+    )
+
+
+def read_signal(row: Row) -> Signal:
+    workspace, run_id, seq, id, name, payload, received_at = row
+    return Signal(
+        workspace=workspace, run_id=run_id, seq=seq, id=id, name=name, payload=payload, received_at=received_at
+    )
+
+
+def read_name(row: Row) -> Name:
+    return Name(**dict(zip(Name.__struct_fields__, row, strict=True)))
+
+
+def read_page(row: Row | tuple[Any, ...]) -> LedgerPage:
+    run_id, seq, packed = row
+    return LedgerPage(run_id=run_id, seq=seq, entries=unpack(packed))
+
+
+def read_chore(row: Row) -> Chore:
+    return Chore(**dict(zip(Chore.__struct_fields__, row, strict=True)))
+
+
+def read_step(row: Row) -> StepRow:
+    return StepRow(**dict(zip(StepRow.__struct_fields__, row, strict=True)))
+
+
+def read_interaction(row: Row | tuple[Any, ...]) -> Interaction:
+    return Interaction(**dict(zip(Interaction.__struct_fields__, row, strict=True)))
+
+
+def read_letter(row: Row) -> DeadLetter:
+    return DeadLetter(**dict(zip(DeadLetter.__struct_fields__, row, strict=True)))
+
+
+def read_pair(row: Row) -> tuple[Interaction, Wait]:
+    """An interaction and its wait, side by side."""
+    values, width = tuple(row), len(Interaction.__struct_fields__)
+    return read_interaction(values[:width]), read_wait(values[width:])
+
+
+def read_unit(row: Row) -> Unit:
+    return Unit(**dict(zip(Unit.__struct_fields__, row, strict=True)))
+
+
+def read_item(row: Row) -> Item:
+    return Item(**dict(zip(Item.__struct_fields__, row, strict=True)))
+
+
+def read_event(row: Row) -> EventRow:
+    return EventRow(**dict(zip(EventRow.__struct_fields__, row, strict=True)))
+
+
+def read_listener(row: Row) -> Listener:
+    return Listener(**dict(zip(Listener.__struct_fields__, row, strict=True)))
+
+
+def read_unused(row: Row) -> Unused:
+    return Unused(**dict(zip(Unused.__struct_fields__, row, strict=True)))
+
+
+def columns(records: Iterable[Record]) -> Columns:
+    """The records as one sequence per field; at least one record is needed."""
+    return list(zip(*map(astuple, records), strict=True))
+
+
+def run_columns(runs: Iterable[Run]) -> Columns:
+    """All columns of new runs."""
+    found = _stored(columns(runs))
+    states, inputs = found[_STATE], found[_INPUT]
+    found[_STATE] = [None if state == input else state for state, input in zip(states, inputs, strict=True)]
+    return found
+
+
+def run_changes(runs: Sequence[Run], before: Mapping[RunId, Run]) -> Columns:
+    """The columns that an update of known runs writes. A state that stays as it is stands there as None."""
+    found = columns(runs)
+    CHANGING_RUN.check((before[run.id] for run in runs), found)
+    found[_STATE] = [None if run.state == before[run.id].state else run.state for run in runs]
+    return CHANGING_RUN.pick(_stored(found))
+
+
+def _stored(found: Columns) -> Columns:
+    found[_HEAD] = ["\\x" + head for head in found[_HEAD]]
+    return with_json(found, RUN_TUPLES)
+
+
+def page_columns(pages: Iterable[LedgerPage]) -> Columns:
+    found = columns(pages)
+    found[_ENTRIES] = ["\\x" + pack(text).hex() for text in found[_ENTRIES]]
+    return found
+
+
+def wait_columns(waits: Iterable[Wait]) -> Columns:
+    return with_json(columns(waits), WAIT_TUPLES)
+
+
+def wait_changes(waits: Iterable[Wait], before: Iterable[Wait]) -> Columns:
+    """The columns that an update of known waits writes."""
+    found = columns(waits)
+    CHANGING_WAIT.check(before, found)
+    return CHANGING_WAIT.pick(with_json(found, WAIT_TUPLES))
+
+
+def with_json(found: Columns, positions: Iterable[int]) -> Columns:
+    """The columns at these positions hold tuples: write them as JSON text."""
+    for position in positions:
+        column = found[position]
+        texts = {items: _json(items) for items in set(column)}  # a batch has few different ones
+        found[position] = [texts[items] for items in column]
+    return found
+
+
+def _positions(record: type[Record], names: Iterable[str]) -> tuple[int, ...]:
+    return tuple(record.__struct_fields__.index(name) for name in names)
+
+
+class Changing:
+    """The columns of a record that an update writes. The others never change, and a change of them would be lost."""
+
+    def __init__(
+        self, record: type[Record], keys: Sequence[str], names: Sequence[str], apart: Sequence[str] = ()
+    ) -> None:
+        """Changes of the columns *apart* are written by another statement."""
+        fixed = [name for name in record.__struct_fields__ if name not in (*names, *apart)]
+        self.names = (*keys, *names)
+        self._picked = _positions(record, self.names)
+        self.width = len(keys) + len(names)
+        self._fixed = _positions(record, fixed)
+
+    def pick(self, found: Columns) -> Columns:
+        return [found[position] for position in self._picked]
+
+    def check(self, before: Iterable[Record], after: Columns) -> None:
+        """Refuse an update that would lose something."""
+        known = columns(before)
+        for position in self._fixed:
+            assert known[position] == after[position], f"column {position} never changes, and was changed"
+
+
+_STATE, _INPUT, _HEAD = _positions(Run, ["state", "input", "ledger_head"])
+_ENTRIES = LedgerPage.__struct_fields__.index("entries")
+RUN_TUPLES = _positions(Run, ["open_waits"])
+WAIT_TUPLES = _positions(Wait, ["names", "seen", "partial"])
+CHANGING_RUN = Changing(
+    Run,
+    ["id"],
+    [
+        "status",
+        "step",
+        "state",
+        "updated_at",
+        "ready_at",
+        "ended_at",
+        "result",
+        "error",
+        "held",
+        "attempt",
+        "claims",
+        "epoch",
+        "commits",
+        "wait_no",
+        "parked_on",
+        "woken_by",
+        "open_waits",
+        "inbox_seq",
+        "inbox_count",
+        "has_children",
+        "cancel_reason",
+        "cancel_until",
+        "ledger_seq",
+        "ledger_head",
+    ],
+)
+CHANGING_WAIT = Changing(
+    Wait, ["run_id", "no"], ["status", "partial", "due_at", "closed_at", "cause", "received"], ["deadline", "details"]
+)
+CHANGING_INTERACTION = Changing(
+    Interaction,
+    ["run_id", "no", "item"],
+    ["status", "assignee", "group", "claimed_by", "answers", "answer", "digest", "answered_by", "closed_at"],
+)

@@ -1,0 +1,107 @@
+"""The schema: numbered steps forward, each in a transaction of its own."""
+
+from __future__ import annotations
+
+import asyncpg
+
+from bide.errors import BideError, SchemaMissing, SchemaTooNew
+from bide.stores.postgres import address as addresses
+from bide.stores.postgres.address import Address
+from bide.stores.postgres.failures import unavailable
+from bide.stores.postgres.sessions import Connection, Sessions
+from bide.stores.postgres.statements import migrations, with_schema
+
+# One migration at a time for each schema, and none that makes everybody wait behind it.
+BEGIN = "BEGIN; SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '300s'"
+LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('bide migrate ' || $1, 0))"
+HAS_SCHEMA = "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)"
+HAS_VERSIONS = "SELECT EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'schema_versions')"
+VERSIONS = """
+CREATE TABLE {schema}.schema_versions (
+    version    integer PRIMARY KEY,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+)
+"""
+NEWEST_VERSION = "SELECT coalesce(max(version), 0) FROM {schema}.schema_versions"
+NOTE_VERSION = "INSERT INTO {schema}.schema_versions (version) VALUES ($1)"
+
+
+async def migrate(url: str) -> list[int]:
+    """Bring the schema up to date; returns the numbers of the steps that were taken, none where it was.
+
+    Raises `SchemaTooNew` where a newer bide made it, and `StoreUnavailable` where it cannot be done now; what was done
+    until then stays, and the next call goes on from there.
+    """
+    address = addresses.parse(url)
+    try:
+        connection = await Sessions(address, 1, "migrate").connect(cached=False)
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise unavailable(address, error) from error
+    try:
+        return await take_steps(connection, address)
+    finally:
+        connection.terminate()
+
+
+async def take_steps(connection: Connection, address: Address) -> list[int]:
+    taken: list[int] = []
+    try:
+        while (step := await _take_step(connection, address)) is not None:
+            taken.append(step)
+    except BideError:
+        raise
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise unavailable(address, error) from error
+    return taken
+
+
+async def check(connection: Connection, address: Address) -> None:
+    """Raise unless the schema is the one that this bide was written for."""
+    known = max(migrations())
+    found = await version(connection, address)
+    if found > known:
+        raise SchemaTooNew(_named(address), found, known)
+    if found < known:
+        raise SchemaMissing(_named(address), found, known)
+
+
+async def version(connection: Connection, address: Address) -> int:
+    """The number of the newest step taken; 0 where there is nothing yet."""
+    if not await connection.fetchval(HAS_VERSIONS, address.schema):
+        return 0
+    found = await connection.fetchval(with_schema(NEWEST_VERSION, address.schema))
+    assert isinstance(found, int)
+    return found
+
+
+async def _take_step(connection: Connection, address: Address) -> int | None:
+    await connection.execute(BEGIN)
+    try:
+        await connection.fetchval(LOCK, address.schema)
+        found, known = await version(connection, address), max(migrations())
+        if found > known:
+            raise SchemaTooNew(_named(address), found, known)
+        if found == known:
+            return None
+        if found == 0:
+            await _prepare(connection, address)
+        step = min(number for number in migrations() if number > found)
+        await connection.execute(with_schema(migrations()[step], address.schema), timeout=None)
+        await connection.execute(with_schema(NOTE_VERSION, address.schema), step)
+        await connection.execute("COMMIT")
+        return step
+    finally:
+        if connection.is_in_transaction():
+            await connection.execute("ROLLBACK")
+
+
+async def _prepare(connection: Connection, address: Address) -> None:
+    # "IF NOT EXISTS" would need the right to create schemas even where one is there.
+    if not await connection.fetchval(HAS_SCHEMA, address.schema):
+        await connection.execute(with_schema("CREATE SCHEMA {schema}", address.schema))
+    if not await connection.fetchval(HAS_VERSIONS, address.schema):
+        await connection.execute(with_schema(VERSIONS, address.schema))
+
+
+def _named(address: Address) -> str:
+    return f"PostgreSQL at {address.shown}, schema {address.schema}"

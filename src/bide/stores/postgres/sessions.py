@@ -1,0 +1,84 @@
+"""Connections: a small pool for one event loop, and connections that one duty keeps to itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeAlias
+
+import asyncpg
+
+from bide.stores.postgres.address import Address
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+CONNECT_SECONDS = 5.0
+COMMAND_SECONDS = 12.0  # a little more than the server's own statement_timeout: beyond it the network is to blame
+CACHED_STATEMENTS = 200
+
+
+class Sessions:
+    """Up to *size* connections. One that broke, or that was left inside a transaction, is closed and never reused."""
+
+    connection_class: type[Connection] = asyncpg.Connection  # tests take one that holds each statement at a gate
+
+    def __init__(self, address: Address, size: int, instance: str) -> None:
+        self.address = address
+        self.has_pooler = address.has_pooler
+        self._name = f"bide {instance}"
+        self._size = size
+        self._free = asyncio.Semaphore(size)
+        self._idle: list[Connection] = []
+        self._used: set[Connection] = set()
+
+    async def connect(self, *, cached: bool = True) -> Connection:
+        """A new connection that the caller closes. Without the cache it leaves nothing behind on the server."""
+        connection: Connection = await asyncpg.connect(
+            self.address.dsn,
+            timeout=CONNECT_SECONDS,
+            command_timeout=COMMAND_SECONDS,
+            statement_cache_size=CACHED_STATEMENTS if cached and not self.has_pooler else 0,
+            max_cached_statement_lifetime=0,
+            max_cacheable_statement_size=0,
+            server_settings={"application_name": self._name},
+            connection_class=self.connection_class,
+        )
+        return connection
+
+    async def acquire(self) -> Connection:
+        """A connection outside any transaction; give it back with `release` or `discard`."""
+        async with asyncio.timeout(COMMAND_SECONDS):
+            await self._free.acquire()
+        try:
+            connection = self._take_idle() or await self.connect()
+        except BaseException:
+            self._free.release()
+            raise
+        self._used.add(connection)
+        return connection
+
+    def _take_idle(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()  # the newest: its caches are warm, and old ones may have died unnoticed
+            if not connection.is_closed():
+                return connection
+        return None
+
+    def release(self, connection: Connection) -> None:
+        self._used.discard(connection)
+        self._idle.append(connection)
+        self._free.release()
+
+    def discard(self, connection: Connection) -> None:
+        self._used.discard(connection)
+        connection.terminate()
+        self._free.release()
+
+    def forget_idle(self) -> None:
+        """Close what is idle: after an error that the others have met or will meet too."""
+        while self._idle:
+            self._idle.pop().terminate()
+
+    async def close(self) -> None:
+        for connection in [*self._idle, *self._used]:
+            connection.terminate()
+        self._idle.clear()

@@ -1,0 +1,14 @@
+-- I14: everything of a run, its children too, is in its workspace.
+WITH belongs (run_id, workspace, what) AS (
+    SELECT run_id, workspace, format('wait %s', no) FROM {schema}.waits
+     UNION ALL
+    SELECT run_id, workspace, format('signal %s', id) FROM {schema}.inbox
+     UNION ALL
+    SELECT run_id, workspace, format('%s name %s', kind, name) FROM {schema}.names
+     UNION ALL
+    SELECT parent_id, workspace, format('child %s', id) FROM {schema}.runs WHERE parent_id IS NOT NULL
+)
+SELECT runs.id, format('%s is in another workspace', belongs.what)
+  FROM belongs
+  JOIN {schema}.runs ON runs.id = belongs.run_id
+ WHERE runs.workspace <> belongs.workspace

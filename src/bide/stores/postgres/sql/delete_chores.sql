@@ -1,0 +1,1 @@
+DELETE FROM {schema}.chores WHERE id = ANY ($1::text::text[])

@@ -1,0 +1,1 @@
+DELETE FROM {schema}.intake WHERE id = ANY ($1::text::text[])

@@ -1,0 +1,1 @@
+DELETE FROM {schema}.sealing_keys WHERE id = $1

@@ -1,0 +1,1 @@
+INSERT INTO {schema}.intake (id, command) VALUES ($1, $2)

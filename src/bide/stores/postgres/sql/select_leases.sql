@@ -1,0 +1,1 @@
+SELECT run_id FROM {schema}.queue WHERE worker = $1

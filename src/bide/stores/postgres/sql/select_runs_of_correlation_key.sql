@@ -1,0 +1,16 @@
+-- A page of the runs that hold or held a correlation key. Index: runs_of_correlation_key.
+SELECT workspace, id, definition, version, style, status, step, state, input, created_at, updated_at, ready_at,
+       ended_at, result, error, held, attempt, claims, epoch, commits, queue, priority, wait_no, parked_on,
+       woken_by, open_waits, inbox_seq, inbox_count, correlation_key, correlation_scope, parent_id, parent_wait,
+       child_no, has_children, cleanup_seconds, cancel_reason, cancel_until, retry_of, tags, ledger_seq,
+       ledger_head, redact
+  FROM {schema}.runs
+ WHERE correlation_key = $1
+   AND ($3::text IS NULL OR status = $3)
+   AND ($4::text IS NULL OR definition = $4)
+   AND (NOT $5::boolean OR held IS NOT NULL)
+   AND ($6::text IS NULL OR tags::jsonb @> $6::jsonb)
+   AND id > $2
+   AND ($8::text IS NULL OR workspace = $8)
+ ORDER BY id
+ LIMIT $7

@@ -1,0 +1,225 @@
+"""One transaction, tried until it is known to be committed or known not to be."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import asyncpg
+
+from bide.core.batch import Changes
+from bide.errors import StoreUnavailable
+from bide.stores.postgres.failures import (
+    POOLER_STATES,
+    Rivalled,
+    is_lost_connection,
+    is_refusal,
+    is_transient,
+    state_of,
+    unavailable,
+)
+from bide.stores.postgres.sealed import PLAIN, Rows
+from bide.stores.postgres.sessions import Connection, Sessions
+from bide.stores.postgres.statements import BEGIN, together
+
+T = TypeVar("T")
+Random = Callable[[], float]
+Part: TypeAlias = tuple[str, Sequence[str | None]]  # a statement's name and its parameters
+log = logging.getLogger("bide.postgres")
+
+PATIENCE_SECONDS = 10.0
+FIRST_PAUSE_SECONDS = 0.01
+LONGEST_PAUSE_SECONDS = 1.0
+RIVALRIES = 50  # a name cannot be taken that often in between; then something else is wrong
+SLOW_SECONDS = 3600.0
+ASKING_SECONDS = 60.0  # how long to ask for the outcome of a commit whose answer was lost
+
+
+class Transaction:
+    """What the body of one attempt works with."""
+
+    def __init__(self, connection: Connection, sql: Mapping[str, str], rows: Rows) -> None:
+        self._connection = connection
+        self.rows = rows
+        self._sql = sql
+        self.id: str | None = None  # the server's number for it, once something was written
+        self.changes: Changes | None = None  # what was written under that number
+
+    async def fetch(self, statement: str, *parameters: object) -> list[asyncpg.Record]:
+        return await self._connection.fetch(self._sql[statement], *parameters)
+
+    async def write(self, changes: Changes, parts: Sequence[Part]) -> None:
+        """Write *changes*, of which *parts* are the statements, in one round trip."""
+        statement = together(tuple((name, self._sql[name]) for name, _ in parts))
+        parameters = [parameter for _, parameters in parts for parameter in parameters]
+        [(self.id,)] = await self._connection.fetch(statement, *parameters)
+        self.changes = changes
+
+
+class Transactions:
+    def __init__(
+        self, sessions: Sessions, sql: Mapping[str, str], random: Random, patience: float, rows: Rows = PLAIN
+    ) -> None:
+        self._sessions = sessions
+        self._rows = rows
+        self._sql = sql
+        self._random = random
+        self._patience = patience
+
+    async def run(self, body: Callable[[Transaction], Awaitable[T]]) -> T:
+        """What *body* returned in the attempt that was committed.
+
+        *body* may be called several times. Raises `StoreUnavailable` where nothing was applied in the time given, and
+        lets errors pass for which a row of the batch is to blame.
+        """
+        return await self._persistently(lambda: self._attempt(body))
+
+    async def read(self, statement: str, *parameters: object) -> list[asyncpg.Record]:
+        """One statement outside any transaction of ours."""
+        return await self._persistently(lambda: self._fetch(statement, parameters, None))
+
+    async def read_slowly(self, statement: str, *parameters: object) -> list[asyncpg.Record]:
+        """The same for a statement that may have to look at every row."""
+        return await self._persistently(lambda: self._fetch(statement, parameters, SLOW_SECONDS))
+
+    async def _persistently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        clock = asyncio.get_running_loop().time
+        give_up_at = clock() + self._patience
+        pause, rivalries = FIRST_PAUSE_SECONDS, 0
+        while True:
+            try:
+                return await attempt()
+            except Rivalled as error:
+                rivalries += 1
+                if rivalries > RIVALRIES:
+                    raise unavailable(self._sessions.address, error) from error
+            except StoreUnavailable:
+                raise
+            except Exception as error:
+                if is_refusal(error):
+                    raise
+                if not is_transient(error) or clock() >= give_up_at:
+                    raise unavailable(self._sessions.address, error) from error
+                self._learn(error)
+                await asyncio.sleep(pause * (0.5 + self._random()))
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _learn(self, error: Exception) -> None:
+        log.info("trying again: %s", error)
+        if state_of(error) in POOLER_STATES and not self._sessions.has_pooler:
+            log.warning(
+                "a pooler stands before PostgreSQL: no prepared statements from here on; say pooler=1 in the URL"
+            )
+            self._sessions.has_pooler = True
+        if state_of(error)[:2] not in ("40", "55"):
+            self._sessions.forget_idle()
+
+    async def _fetch(
+        self, statement: str, parameters: tuple[object, ...], seconds: float | None
+    ) -> list[asyncpg.Record]:
+        connection = await self._sessions.acquire()
+        is_clean = False
+        try:
+            rows = await connection.fetch(self._sql[statement], *parameters, timeout=seconds)
+            is_clean = True
+            return rows
+        finally:
+            self._give_back(connection, is_clean)
+
+    def _give_back(self, connection: Connection, is_clean: bool) -> None:
+        if is_clean and not connection.is_closed():
+            self._sessions.release(connection)
+        else:
+            self._sessions.discard(connection)
+
+    async def _attempt(self, body: Callable[[Transaction], Awaitable[T]]) -> T:
+        connection = await self._sessions.acquire()
+        is_clean = False
+        try:
+            transaction = Transaction(connection, self._sql, self._rows)
+            await connection.execute(BEGIN)
+            try:
+                result = await body(transaction)
+            except Exception as error:
+                is_clean = await self._roll_back(connection, error)
+                raise
+            lost = await self._commit(connection)
+            is_clean = lost is None
+        finally:
+            # Also after a cancelled await: a connection in an unknown state is closed, never given back.
+            self._give_back(connection, is_clean)
+        if lost is not None and transaction.id is not None and not await self._has_committed(transaction):
+            raise lost
+        return result
+
+    async def _roll_back(self, connection: Connection, error: Exception) -> bool:
+        if is_lost_connection(error) or connection.is_closed():
+            return False
+        try:
+            await connection.execute("ROLLBACK")
+        except Exception:
+            return False
+        return state_of(error) not in POOLER_STATES | {"0A000"}
+
+    async def _commit(self, connection: Connection) -> Exception | None:
+        """The error that hid the answer, if there was one."""
+        try:
+            await connection.execute("COMMIT")
+        except Exception as error:
+            if not is_lost_connection(error):
+                raise
+            return error
+        return None
+
+    async def _has_committed(self, transaction: Transaction) -> bool:
+        """Ask until the server says how a transaction ended whose answer was lost.
+
+        About a third of such transactions are committed, so neither yes nor no may be assumed.
+        """
+        clock = asyncio.get_running_loop().time
+        give_up_at = clock() + ASKING_SECONDS
+        while True:
+            try:
+                status = await self._status_of(transaction)
+            except Exception as error:
+                if clock() >= give_up_at:
+                    raise StoreUnavailable(
+                        f"PostgreSQL at {self._sessions.address.shown} went away during a commit; "
+                        "whether the call was applied is not known: look before it is made again"
+                    ) from error
+                status = "in progress"
+            if status == "in progress":
+                await asyncio.sleep(0.05 * (0.5 + self._random()))
+                continue
+            log.info("the answer to a commit was lost: it was %s", status)
+            return status == "committed"
+
+    async def _status_of(self, transaction: Transaction) -> str:
+        connection = await self._sessions.connect()
+        try:
+            # A server that has never heard of the number lost it with everything after its last flush.
+            status: Any = await connection.fetchval(self._sql["select_transaction_status"], transaction.id)
+            if status == "in progress":
+                await connection.execute(self._sql["end_idle_transaction"], transaction.id)
+            if status == "committed" and not await self._shows(connection, transaction):
+                return "aborted"
+            return str(status or "aborted")
+        except asyncpg.InvalidParameterValueError:
+            return "aborted"
+        finally:
+            connection.terminate()
+
+    async def _shows(self, connection: Connection, transaction: Transaction) -> bool:
+        """Whether a page of the ledger that the transaction wrote is there.
+
+        A server that crashed gives out the numbers that it lost again, and so does a replica that was promoted: that a
+        number was committed may be said of somebody else's transaction. A page is like no other, by its hashes. Only
+        the few batches without one, which record nothing of a run, are judged by their number alone.
+        """
+        page = next(iter(transaction.changes.pages()), None) if transaction.changes is not None else None
+        if page is None:
+            return True
+        found = await connection.fetchrow(self._sql["select_page"], page.run_id, page.seq)
+        return found is not None and self._rows.read_page(found) == page

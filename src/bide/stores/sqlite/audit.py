@@ -1,0 +1,83 @@
+"""The audit: every invariant that the tables can be asked about, as one query each, and the chains of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import apsw
+import msgspec
+
+from bide.core import ledger
+from bide.errors import PayloadUnreadable
+from bide.stores.interface import Violation
+from bide.stores.pages import text_or_nothing
+from bide.stores.sqlite.rows import Rows
+from bide.stores.sqlite.statements import AUDITS, SQL
+
+
+def audit(connection: apsw.Connection, rows: Rows) -> list[Violation]:
+    """Every row that breaks an invariant, in one snapshot that the caller holds."""
+    read_ledgers(connection, rows)
+    violations = [
+        Violation(_invariant(name), str(id), str(detail))
+        for name, statement in AUDITS.items()
+        for id, detail in connection.execute(statement)
+    ]
+    violations += _of_ledgers(connection, rows)
+    return violations
+
+
+def read_ledgers(connection: apsw.Connection, rows: Rows) -> None:
+    """Let statements ask what is in a page of a ledger, as `ledger_json(run_id, seq, entries)`."""
+
+    def ledger_json(*page: Any) -> str:
+        return _json_of(_text(rows, *page))
+
+    connection.create_scalar_function("ledger_json", ledger_json, 3, deterministic=True)
+
+
+def _invariant(name: str) -> str:
+    """
+    >>> _invariant("audit_i4_signal_wakes")
+    'I4'
+    """
+    return name.split("_")[1].upper()
+
+
+def _text(rows: Rows, run_id: str, seq: int, page: bytes) -> str:
+    """The text of a page, or nothing where it is damaged. Raises where its key is missing: it may be quite whole."""
+    try:
+        return text_or_nothing(rows.packed_page(run_id, seq, page))
+    except PayloadUnreadable as error:
+        if error.is_missing:
+            raise
+        return ""
+
+
+def _json_of(text: str) -> str:
+    """The entries of a page for the queries; none where it is damaged, which I16 tells."""
+    try:
+        msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return "[]"
+    return text
+
+
+def _of_ledgers(connection: apsw.Connection, rows: Rows) -> Iterator[Violation]:
+    """I16: the chain of every run is whole, and it tells of the status that the row has."""
+    pages = connection.execute(SQL["ledgers"])
+    for (run_id, status, seq, head), group in groupby(pages, key=lambda row: row[:4]):
+        kept = [(first, _text(rows, str(run_id), first, entries)) for *_, first, entries in group if first is not None]
+        detail = _flaw(kept, status, seq, head)
+        if detail is not None:
+            yield Violation("I16", str(run_id), detail)
+
+
+def _flaw(pages: list[tuple[Any, Any]], status: Any, seq: Any, head: Any) -> str | None:
+    broken = ledger.verify(pages, head, seq)
+    if broken is not None:
+        return broken.reason
+    told = ledger.replayed_status(entry for _, text in pages for entry in ledger.decode_page(text))
+    return None if told == status else f"is {status}, its ledger tells of {told}"

@@ -1,0 +1,2 @@
+DELETE FROM chores
+ WHERE id = ?1

@@ -1,0 +1,3 @@
+DELETE FROM dead_letters
+ WHERE workspace = ?1
+   AND id = ?2

@@ -1,0 +1,2 @@
+DELETE FROM queue
+ WHERE run_id = ?1

@@ -1,0 +1,1 @@
+DELETE FROM sealing_keys WHERE id = ?1

@@ -1,0 +1,1 @@
+DELETE FROM steps WHERE run_id = ?1 AND key = ?2

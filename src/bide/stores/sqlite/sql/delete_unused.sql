@@ -1,0 +1,3 @@
+DELETE FROM unused
+ WHERE workspace = ?1
+   AND id = ?2

@@ -1,0 +1,3 @@
+-- Delete what was addressed to runs that go. Index: unused_by_run.
+DELETE FROM unused
+ WHERE run_id = ?1

@@ -1,0 +1,23 @@
+-- Ids of the runs that a filter lets through, oldest first. Walks the primary key.
+SELECT id
+  FROM runs
+ WHERE id > :after
+   AND (:workspace IS NULL OR workspace = :workspace)
+   AND (:status IS NULL OR status = :status)
+   AND (:definition IS NULL OR definition = :definition)
+   AND (:held = 0 OR held IS NOT NULL)
+   AND (
+           :tags = '{}'
+           OR NOT EXISTS (
+               SELECT 1
+                 FROM json_each(:tags) AS wanted
+                WHERE NOT EXISTS (
+                          SELECT 1
+                            FROM json_each(runs.tags) AS tag
+                           WHERE tag.key = wanted.key
+                             AND tag.value = wanted.value
+                      )
+           )
+       )
+ ORDER BY id
+ LIMIT :limit

@@ -1,0 +1,1 @@
+INSERT INTO intake (id, command) VALUES (?, ?)

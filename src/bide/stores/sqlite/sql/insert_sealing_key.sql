@@ -1,0 +1,1 @@
+INSERT INTO sealing_keys (id, proof) VALUES (?1, ?2) ON CONFLICT DO NOTHING

@@ -1,0 +1,3 @@
+SELECT id, run_id, kind, data, due_at, workspace, tries
+  FROM chores
+ WHERE id = ?1

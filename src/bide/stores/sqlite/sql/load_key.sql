@@ -1,0 +1,1 @@
+SELECT id, workspace, hash, name, scopes, created_at, expires_at, last_used_at, revoked_at, rate FROM keys WHERE hash = ?1

@@ -1,0 +1,1 @@
+SELECT id, proof FROM sealing_keys ORDER BY id

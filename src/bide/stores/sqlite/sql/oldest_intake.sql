@@ -1,0 +1,2 @@
+-- Index: the primary key.
+SELECT id, command FROM intake ORDER BY seq LIMIT ?

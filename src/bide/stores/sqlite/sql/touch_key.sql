@@ -1,0 +1,1 @@
+UPDATE keys SET last_used_at = ?2 WHERE id = ?1
