@@ -1,0 +1,1 @@
+"""The loop around the core: committer, workers, timers, chores."""

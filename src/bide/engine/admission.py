@@ -1,0 +1,161 @@
+"""Admission: where transports hand in what came back. Durable when it returns (U6, U8, W7)."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Sequence
+
+from bide.core.commands import Done, Failed, Receipt, Reply
+from bide.core.exchanging import Reject, correlation_id, interaction_of, terms_of
+from bide.core.payloads import BadPayload, digest, encode_payload
+from bide.core.records import RunId, Wait, run_of_interaction
+from bide.core.requests import Answer as AnswerCommand
+from bide.core.requests import KeepPoison
+from bide.engine.runtime import Runtime
+from bide.engine.transport import Answer, ListeningTransport, Poison
+from bide.stores.interface import WaitFilter
+
+log = logging.getLogger("bide.transports")
+
+REMEMBERED = 1000  # waits whose terms are kept at hand
+DROPPED = "bide_await_completion_dropped_total"
+ADMITTED = "bide_await_completions_admitted_total"
+
+
+class Admitting:
+    """What came back over one transport, on its way in."""
+
+    def __init__(self, runtime: Runtime, transport: str) -> None:
+        self._runtime = runtime
+        self._actor = f"transport:{transport}"
+        self._waits: dict[tuple[RunId, int], Wait] = {}
+
+    async def admit(self, answers: Sequence[Answer]) -> Sequence[Receipt]:
+        receipts = await asyncio.gather(*map(self._admit, answers))
+        for receipt in receipts:
+            if receipt.outcome in ("woke", "queued"):
+                self._runtime.count(ADMITTED, "")
+            else:
+                reason = "invalid_payload" if receipt.outcome == "invalid" else receipt.reason or receipt.outcome
+                self._runtime.count(DROPPED, reason)
+        return receipts
+
+    async def _admit(self, answer: Answer) -> Receipt:
+        id = answer.interaction_id or interaction_of(answer.correlation_id or "") or ""
+        found = run_of_interaction(id)
+        wait = await self._wait(*found[:2]) if found is not None else None
+        if found is None or wait is None:
+            return Receipt(outcome="no_target", reason="not_found")
+        if answer.workspace is not None and answer.workspace != wait.workspace:
+            return Receipt(outcome="no_target", reason="wrong_workspace")
+        run_id, no, item = found
+        if wait.kind != "request":
+            return Receipt(outcome="no_target", reason="not_found")
+        genuine = correlation_id(terms_of(wait).nonce, run_id, wait.key, no, item)
+        if answer.correlation_id is not None and not hmac.compare_digest(genuine, answer.correlation_id):
+            return Receipt(outcome="no_target", reason="bad_token")
+        command = self._command(answer, wait, id, item)
+        if isinstance(command, Receipt):
+            return command
+        reply: Reply = (await self._runtime.committer.submit(command)).reply
+        if isinstance(reply, Failed):
+            raise reply.error
+        assert isinstance(reply, Receipt), f"an answer over a transport was answered with {reply!r}"
+        return reply
+
+    async def _wait(self, run_id: RunId, no: int) -> Wait | None:
+        """The wait as it was when it was first asked for: what is looked at here never changes."""
+        known = self._waits.get((run_id, no))
+        if known is None:
+            found = await self._runtime.store.waits(
+                WaitFilter(workspace=None, run_id=run_id, no=no, status=None), after=None, limit=1
+            )
+            if not found:
+                return None
+            if len(self._waits) >= REMEMBERED:
+                self._waits.clear()
+            known = self._waits[(run_id, no)] = found[0]
+        return known
+
+    def _command(self, answer: Answer, wait: Wait, id: str, item: int) -> AnswerCommand | Reject | Receipt:
+        message_id = self._runtime.ports.message_id()
+        if answer.reason is not None:
+            return Reject(
+                workspace=wait.workspace,
+                actor=self._actor,
+                run_id=wait.run_id,
+                no=wait.no,
+                item=item,
+                target=id,
+                reason=answer.reason[:4000].replace("\x00", "\ufffd"),
+                message_id=message_id,
+                by=answer.by,
+            )
+        settings = self._runtime.settings
+        most = settings.max_unit_bytes if terms_of(wait).many else settings.max_payload_bytes
+        try:
+            data = encode_payload(answer.data, max_bytes=most)
+        except BadPayload as error:
+            return Receipt(outcome="invalid", run_id=wait.run_id, wait_id=wait.id, reason=str(error))
+        return AnswerCommand(
+            workspace=wait.workspace,
+            actor=self._actor,
+            run_id=wait.run_id,
+            no=wait.no,
+            item=item,
+            target=id,
+            message_id=message_id,
+            data=data,
+            digest=digest(data)[:32],
+            by=answer.by,
+        )
+
+    async def bury(self, poison: Poison) -> None:
+        self._runtime.count(DROPPED, "invalid_payload")
+        command = KeepPoison(
+            workspace="default",
+            actor=self._actor,
+            run_id=RunId(""),
+            id=f"{self._actor}:{poison.id}",
+            text=poison.text,
+            reason=poison.reason,
+        )
+        reply = (await self._runtime.committer.submit(command)).reply
+        assert isinstance(reply, Done)
+
+
+class Listeners:
+    """The listening transports of one engine, each begun again after a pause where it breaks."""
+
+    LONGEST_PAUSE = 30.0
+
+    def __init__(self, runtime: Runtime, transports: Sequence[ListeningTransport]) -> None:
+        self._runtime = runtime
+        self._transports = transports
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        self._tasks = {asyncio.create_task(self._listen(transport)) for transport in self._transports}
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._tasks = set()
+
+    async def _listen(self, transport: ListeningTransport) -> None:
+        pause = 1.0
+        while True:
+            began = self._runtime.ports.monotonic()
+            try:
+                await transport.listen(Admitting(self._runtime, transport.name))
+                log.warning("transport %s stopped listening; it begins again", transport.name)
+            except Exception:
+                log.exception("transport %s broke while it listened; it begins again", transport.name)
+            if self._runtime.ports.monotonic() - began > 60:
+                pause = 1.0
+            await asyncio.sleep(pause)
+            pause = min(self.LONGEST_PAUSE, pause * 2)

@@ -1,0 +1,442 @@
+"""The engine: claims runs, takes their turns, fires timers, does chores.
+
+Every duty is a `tick`; one loop repeats them, sleeping until the store's next due moment, a hint, or the poll
+interval. In tests the ticks are called by hand. Any number of engines may run on one store: none leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import contextvars
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from bide.core.commands import CancelChildren, Failed, GiveBack, Offer
+from bide.core.moves import join_of
+from bide.core.records import RunId, Turn
+from bide.engine.admission import Listeners
+from bide.engine.heartbeat import Heartbeat
+from bide.engine.items import ItemWork
+from bide.engine.outbox import Outbox
+from bide.engine.probes import NO_PROBE, Crash, Probe
+from bide.engine.runtime import Runtime, runtime_at_work
+from bide.engine.session import TurnSession
+from bide.engine.transport import ListeningTransport, Transport
+from bide.errors import StoreUnavailable
+from bide.stores.interface import Executed
+
+log = logging.getLogger("bide.engine")
+
+TIMERS_AT_ONCE = 1000
+ADMITTED_AT_ONCE = 500
+CHORES_AT_ONCE = 20
+CHILDREN_AT_ONCE = 100
+DELETED_AT_ONCE = 200
+MOST_UNUSED = 10_000  # of a workspace (S12)
+STUCK_PAUSE = 0.02  # something is due and did not move: a rival has it, or it cannot be done. No reason to spin
+UNKNOWN_DEFINITION_DELAY = timedelta(seconds=5)
+
+
+class Engine:
+    """Workers, timers and chores of one process.
+
+    >>> async def serve(app, until_told):
+    ...     async with app.engine() as engine:
+    ...         await until_told.wait()
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        queues: frozenset[str] = frozenset({"default"}),
+        probe: Probe = NO_PROBE,
+        transports: Mapping[str, Transport] | None = None,
+    ) -> None:
+        self.runtime = runtime
+        self.queues = queues
+        self.probe = probe
+        self.transports = transports if transports is not None else runtime.registry.transports
+        listening = [each for each in self.transports.values() if isinstance(each, ListeningTransport)]
+        self._listeners = Listeners(runtime, listening)
+        self.settings = runtime.settings
+        self.worker = runtime.ports.worker_id()
+        self.active: dict[RunId, Turn] = {}
+        self.committing: set[RunId] = set()
+        self.stale = 0  # turns that lost their claim (D3)
+        self.crashed = False
+        self._tasks: dict[asyncio.Task[None], RunId] = {}
+        self._reserved = 0
+        self._left_behind = False  # whether there may be ready runs in the store that want a free slot
+        self._stopping = False
+        self._wake = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._loop_task: asyncio.Task[None] | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self._heartbeat: Heartbeat | None = None
+        self._retention_at = 0.0
+        self._reached: dict[str, RunId] = {}  # the last child of the page that each unfinished chore is at
+        self.items = ItemWork(self)
+        self.threads = concurrent.futures.ThreadPoolExecutor(self.settings.threads, thread_name_prefix="bide-step")
+        self.outbox = Outbox(self)
+        runtime.committer.offer = self.make_offer
+        runtime.committer.settle_offer = self.settle_offer
+        runtime.committer.listeners.append(self._heard)
+
+    # ------------------------------------------------------------ running
+
+    async def __aenter__(self) -> Self:
+        self._unsubscribe = self.runtime.store.subscribe(self._hint())
+        self._heartbeat = Heartbeat(self, asyncio.get_running_loop())
+        self._heartbeat.start()
+        self._listeners.start()
+        self._loop_task = asyncio.create_task(self._loop())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Stop claiming, finish running turns within the grace time, hand back the rest (D12)."""
+        self._stopping = True
+        self._wake.set()
+        self._unsubscribe()
+        await self._listeners.stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.grace.total_seconds()):
+                await self._finish()
+        await self._abandon()
+        if self._heartbeat is not None:
+            await self._heartbeat.stop()
+        self.detach()
+
+    def detach(self) -> None:
+        """Take this engine off the committer, unless another has taken its place there."""
+        committer = self.runtime.committer
+        if committer.offer == self.make_offer:
+            committer.offer = lambda commands: None
+            committer.settle_offer = lambda offer, turns: None
+        if self._heard in committer.listeners:
+            committer.listeners.remove(self._heard)
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _finish(self) -> None:
+        if self._loop_task is not None:
+            await asyncio.wait({self._loop_task})
+        while self._reserved:  # a commit under way may still hand runs over: they are given back, not dropped
+            self._wake.clear()
+            await self._wake.wait()
+        while self._tasks or self.outbox.tasks:
+            await asyncio.wait({*self._tasks, *self.outbox.tasks})
+
+    async def _abandon(self) -> None:
+        """Cancel the turns that are left and give their runs back at once, so that nobody waits for a lease."""
+        left = dict(self.active)
+        tasks = {*self._tasks, *({self._loop_task} if self._loop_task is not None else ())}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self.outbox.stop()
+        for turn in left.values():
+            with contextlib.suppress(StoreUnavailable):  # then the lease ends by itself
+                await self._give_back(turn, timedelta(0))
+        with contextlib.suppress(StoreUnavailable):
+            await self.items.drop()
+
+    async def _loop(self) -> None:
+        while not self._stopping:
+            await asyncio.sleep(0)  # the turns of a store that never waits get their chance
+            self._wake.clear()
+            try:
+                if await self.tick():
+                    continue
+                pause = await self._pause()
+            except StoreUnavailable as error:
+                log.warning("the store did not answer; trying again: %s", error)
+                pause = min(1.0, self.settings.poll_interval.total_seconds())
+            except Exception:
+                log.exception("a duty of the engine broke; trying again")
+                pause = 1.0
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause or STUCK_PAUSE):
+                    await self._wake.wait()
+
+    async def _pause(self) -> float:
+        """Until the next due moment, and no longer than the poll interval: hints may get lost (D7)."""
+        longest = self.settings.poll_interval.total_seconds()
+        due = await self.runtime.store.until_due(self.queues)
+        if due is None or (due <= timedelta(0) and self.free == 0):
+            return longest
+        return min(longest, max(0.0, due.total_seconds()))
+
+    def _hint(self) -> Callable[[], None]:
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody to wake
+                loop.call_soon_threadsafe(self._wake.set)
+
+        return wake
+
+    def _heard(self, done: Executed) -> None:
+        """A batch of this process was committed: look again if it left something to do."""
+        if done.ready:
+            self._left_behind = True
+        if self._left_behind and self.free:
+            self._claim_soon()
+        elif done.ready:  # a full engine looks at timers all the same, but not at every batch
+            self._wake_in(STUCK_PAUSE)
+        elif done.due_in is not None and done.due_in <= self.settings.poll_interval:
+            self._wake_in(done.due_in.total_seconds())
+
+    def _claim_soon(self) -> None:
+        """Runs wait for a slot, and one is free: claim when a good part is, or soon, for each claim has its price."""
+        if self.free * 4 >= self.settings.concurrency:
+            self._wake.set()
+        else:
+            self._wake_in(STUCK_PAUSE)
+
+    def _wake_in(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        at = loop.time() + max(0.0, seconds)
+        if self._alarm is not None and not self._alarm.cancelled() and loop.time() < self._alarm.when() <= at:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = loop.call_at(at, self._wake.set)
+
+    # ------------------------------------------------------------ duties
+
+    async def tick(self) -> bool:
+        """Do once what is due; whether anything was."""
+        claimed = await self.claim()  # first: what another process woke waits for nothing else
+        worked = await self.items.tick()
+        fired = await self.fire_timers()
+        admitted = await self.admit()
+        done = await self.do_chores()
+        await self._delete_old()
+        return fired or admitted or claimed or worked or done
+
+    async def admit(self) -> bool:
+        """Execute what callers' own transactions left (S11)."""
+        return await self._due(lambda offer: self.runtime.store.admit(ADMITTED_AT_ONCE, offer), self.free // 2)
+
+    async def fire_timers(self) -> bool:
+        return await self._due(lambda offer: self.runtime.store.fire_timers(TIMERS_AT_ONCE, offer), self.free // 2)
+
+    async def claim(self) -> bool:
+        if self._stopping or not self.free:
+            self._left_behind = True
+            return False
+        slots = self.free if self._left_behind else self.free // 2
+        self._left_behind = await self._due(self.runtime.store.claim, slots)
+        return self._left_behind
+
+    async def _due(self, work: Callable[[Offer], Awaitable[Executed]], slots: int) -> bool:
+        """Let the store do what is due, with so many free slots on offer; whether anything moved.
+
+        Half of what is free is enough: commits that come meanwhile hand over runs, too. Where runs were left behind,
+        these come first, and all of it is theirs.
+        """
+        offer = self.make_offer(max(1, slots))
+        done = Executed(replies=[])
+        try:
+            done = await work(offer)
+        finally:
+            self.settle_offer(offer, done.turns)
+        self.runtime.announce(done)
+        for reply in done.replies:
+            if isinstance(reply, Failed):
+                log.error("a due command broke and will be tried again", exc_info=reply.error)
+        return any(not isinstance(reply, Failed) for reply in done.replies)
+
+    async def do_chores(self) -> bool:
+        store = self.runtime.store
+        due = await store.due_chores(CHORES_AT_ONCE)
+        chores = [chore for chore in due if chore.kind == "cancel_children"]
+        began = len(chores) < len(due) and not self._stopping and await self.outbox.tick()
+        for chore in chores:
+            # A child whose clean-up takes its time lives on: the next page begins after it, not with it.
+            after = self._reached.get(chore.id)
+            children = await store.live_children(chore.run_id, CHILDREN_AT_ONCE, wait_no=join_of(chore), after=after)
+            is_last = len(children) < CHILDREN_AT_ONCE
+            await self.runtime.committer.submit(
+                CancelChildren(
+                    workspace="",
+                    actor="engine",
+                    chore_id=chore.id,
+                    run_id=chore.run_id,
+                    children=tuple(children),
+                    reason=chore.data,
+                    is_last=is_last,
+                )
+            )
+            if is_last:
+                self._reached.pop(chore.id, None)
+            else:
+                self._reached[chore.id] = children[-1]
+        return bool(chores) or began
+
+    async def _delete_old(self) -> None:
+        """Retention, a small batch at a time, not more often than the sweep interval (§11)."""
+        now = self.runtime.ports.monotonic()
+        if now < self._retention_at:
+            return
+        store, retention = self.runtime.store, self.settings.retention
+        deleted = await store.delete_ended(retention, DELETED_AT_ONCE)
+        trimmed = await store.trim_unused(retention, MOST_UNUSED, DELETED_AT_ONCE)
+        forgotten = await store.trim_events(self.settings.event_retention, DELETED_AT_ONCE)
+        has_more = DELETED_AT_ONCE in (deleted, trimmed, forgotten)
+        self._retention_at = now + (0 if has_more else self.settings.sweep_interval.total_seconds())
+
+    # ------------------------------------------------------------ turns
+
+    @property
+    def free(self) -> int:
+        return max(0, self.settings.concurrency - len(self.active) - self._reserved)
+
+    def make_offer(self, most: int) -> Offer:
+        """Offer up to *most* free slots; they are reserved until `settle_offer` says what came of it."""
+        slots = 0 if self._stopping else min(most, self.free)
+        self._reserved += slots
+        return Offer(
+            worker=self.worker,
+            lease=self.settings.lease,
+            slots=slots,
+            queues=self.queues,
+            definitions=self.runtime.registry.names(),
+            max_claims=self.settings.max_claims,
+            last_try=all(turn.run.claims < self.settings.max_claims for turn in self.active.values()),
+        )
+
+    def settle_offer(self, offer: Offer | None, turns: dict[RunId, Turn]) -> None:
+        if offer is not None:
+            self._reserved -= offer.slots
+        if self._stopping:
+            self._wake.set()
+        for turn in turns.values():
+            self._begin(turn)
+
+    async def in_thread(self, call: Any, *arguments: Any) -> Any:
+        """Run blocking user code beside the event loop."""
+        context = contextvars.copy_context()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.threads, functools.partial(context.run, _call, call, arguments))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let a duty's work run beside the turns; shutdown waits for it as for them."""
+        task = asyncio.create_task(work)
+        self._tasks[task] = RunId("")
+        task.add_done_callback(self._ended)
+
+    def _begin(self, turn: Turn) -> None:
+        self.active[turn.run.id] = turn
+        task = asyncio.create_task(self._take(turn))
+        self._tasks[task] = turn.run.id
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        if self._left_behind:
+            self._claim_soon()
+        if not task.cancelled() and task.exception() is not None:
+            error = task.exception()
+            if isinstance(error, Crash):
+                self.crashed = True
+            else:
+                log.error("a turn broke outside of user code; its lease will end", exc_info=error)
+
+    async def _take(self, turn: Turn) -> None:
+        run = turn.run
+        session = TurnSession(self, turn)
+        runtime_at_work.set(self.runtime)
+        try:
+            if self._stopping:
+                await self._give_back(turn, timedelta(0))  # claimed while the engine stopped, and not started
+                return
+            definition = self.runtime.registry.find(run.definition, run.version)
+            if definition is None:
+                log.warning("%s needs %s@%s, which this process lacks", run.id, run.definition, run.version)
+                await self._give_back(turn, UNKNOWN_DEFINITION_DELAY)
+                return
+            if await session.may_resume(turn):
+                await definition.take_turn(turn, session)
+        finally:
+            # A newer turn of the same run may have been handed over meanwhile: that one stays.
+            current = self.active.get(run.id)
+            if current is not None and current.run.epoch == run.epoch:
+                del self.active[run.id]
+
+    async def _give_back(self, turn: Turn, delay: timedelta) -> None:
+        run = turn.run
+        await self.runtime.committer.submit(
+            GiveBack(
+                workspace=run.workspace, actor=f"worker:{self.worker}", run_id=run.id, epoch=run.epoch, delay=delay
+            )
+        )
+
+    def lose(self, run_id: RunId, epoch: int) -> None:
+        """The claim is lost: stop the turn; whatever it would commit is refused anyway (D3).
+
+        A turn that is being committed is left alone. Its own commit may be what ended the claim, and the answer may
+        bring the next turn, which nobody else would take before its lease ends.
+        """
+        turn = self.active.get(run_id)
+        if turn is None or turn.run.epoch != epoch or run_id in self.committing:
+            return
+        log.info("the claim of a run was lost while its step ran", extra={"run_id": run_id})
+        self.stale += 1
+        for task, task_run in self._tasks.items():
+            if task_run == run_id:
+                task.cancel()
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+    # ------------------------------------------------------------ by hand (the testing kit)
+
+    async def settle(self) -> None:
+        """Tick until nothing can move and no turn is running."""
+        while True:
+            # a turn that ends during the tick may leave work that the tick passed already
+            was_busy = bool(self._tasks or self.outbox.tasks)
+            moved = await self.tick()
+            at_work = {*self._tasks, *self.outbox.tasks}
+            if at_work:
+                await asyncio.wait(at_work, return_when=asyncio.FIRST_COMPLETED)
+                await self.runtime.committer.drain()
+            elif not (moved or was_busy):
+                return
+            if self.crashed:
+                return
+
+    async def crash(self) -> None:
+        """Drop every turn without a commit, as a killed process would; its leases end at once."""
+        self.detach()  # first: what a commit under way hands over is dropped too
+        await self.outbox.stop()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+        await self.runtime.committer.drain()
+        self.active.clear()
+        await self.runtime.store.end_leases(self.worker)
+        await self.items.drop()
+
+
+def _call(call: Any, arguments: tuple[Any, ...]) -> Any:
+    """As in a coroutine: a future cannot carry StopIteration, and whoever awaits it would wait for ever."""
+    try:
+        return call(*arguments)
+    except StopIteration as error:
+        raise RuntimeError("the step raised StopIteration") from error

@@ -1,0 +1,195 @@
+"""One turn's contact with the engine: it commits under the turn's claim, and finds out when the claim is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from bide.core.commands import (
+    Committed,
+    CommitTurn,
+    Consumed,
+    DuplicateRun,
+    End,
+    EventReceipt,
+    Failed,
+    GiveBack,
+    Hold,
+    Move,
+)
+from bide.core.governing import Action, Allow, Deny, NeedsApproval, actions_of_turn, resuming
+from bide.core.hiding import with_scrubbed_errors
+from bide.core.records import Held, Interaction, Item, Run, RunError, Turn, Unit
+from bide.core.tokens import Signer
+from bide.engine.committer import Answer
+from bide.errors import DuplicateRun as DuplicateRunError
+from bide.errors import StoreUnavailable
+from bide.stores.interface import InteractionFilter
+
+if TYPE_CHECKING:
+    from bide.engine.engine import Engine
+
+log = logging.getLogger("bide.engine")
+
+LONGEST_PAUSE = 5.0
+
+
+class TurnSession:
+    def __init__(self, engine: Engine, turn: Turn) -> None:
+        self._engine = engine
+        self._steps = 0
+        self.settings = engine.settings
+        self.ports = engine.runtime.ports
+        self.registry = engine.runtime.registry
+
+    async def signer(self) -> Signer:
+        """What resume tokens are made with."""
+        return await self._engine.runtime.signer()
+
+    async def record(self, run: Run, **history: Any) -> Run | None:
+        """Commit steps and waits of a workflow and go on with the same turn; None where the claim is lost."""
+        command = self._command(run, Hold(), **history)
+        if self.registry.governor.is_asked and not await self._is_allowed(run, command):
+            return None
+        answer = await self._until_taken(command)
+        if isinstance(answer.reply, Committed):
+            self._engine.active[run.id] = replace(self._engine.active[run.id], run=answer.reply.run)
+            return answer.reply.run
+        if isinstance(answer.reply, Failed):
+            raise answer.reply.error
+        self._engine.stale += 1
+        return None
+
+    async def give_back(self, run: Run, hold: Held, reason: str) -> None:
+        """Hold the run: a person must look (D10)."""
+        await self._engine.runtime.committer.submit(
+            GiveBack(
+                workspace=run.workspace,
+                actor=f"worker:{self._engine.worker}",
+                run_id=run.id,
+                epoch=run.epoch,
+                hold=hold,
+                reason=reason,
+            )
+        )
+
+    def _command(self, run: Run, move: Move, **history: Any) -> CommitTurn:
+        command = CommitTurn(
+            workspace=run.workspace,
+            actor=f"worker:{self._engine.worker}",
+            run_id=run.id,
+            parent_id=run.parent_id,
+            epoch=run.epoch,
+            commits=run.commits,
+            move=move,
+            keep=not self._engine.stopping and self._steps < self.settings.max_steps_inline,
+            **history,
+        )
+        turn = self._engine.active.get(run.id)
+        return with_scrubbed_errors(command, turn) if run.redact and turn is not None else command
+
+    async def commit(self, turn: Turn, move: Move, consumed: tuple[Consumed, ...] = (), **history: Any) -> Turn | None:
+        """Raises `bide.errors.DuplicateRun` where a child's correlation key is taken; nothing is committed then."""
+        engine, run = self._engine, turn.run
+        self._steps += 1
+        command = self._command(run, move, consumed=consumed, **history)
+        if self.registry.governor.is_asked and not await self._is_allowed(run, command):
+            return None
+        engine.committing.add(run.id)
+        try:
+            answer = await self._until_taken(command)
+        finally:
+            engine.committing.discard(run.id)
+        reply = answer.reply
+        if isinstance(reply, Committed):
+            self.reached("after_commit", run.step)
+            for step in history.get("steps", ()):
+                self.reached("after_commit", step.key)
+            if answer.turn is not None:
+                engine.active[run.id] = answer.turn
+            return answer.turn
+        if isinstance(reply, DuplicateRun):
+            raise DuplicateRunError(reply.correlation_key, reply.holder)
+        if isinstance(reply, Failed):
+            raise reply.error
+        engine.stale += 1
+        log.info("claim lost; another worker has the run or it has ended", extra={"run_id": run.id})
+        return None
+
+    async def may_resume(self, turn: Turn) -> bool:
+        """Ask the policies whether a run may go on after its wait; where it may not, it has failed (G1)."""
+        run = turn.run
+        if run.woken_by is None or not self.registry.governor.is_asked:
+            return True
+        verdict = await self.registry.governor.verdict(resuming(run, turn.woken_by))
+        if isinstance(verdict, Allow):
+            return True
+        await self._fail(self._command(run, Hold()), resuming(run, turn.woken_by), verdict)
+        return False
+
+    async def _is_allowed(self, run: Run, command: CommitTurn) -> bool:
+        """Whether the policies allow the waits and children of this commit; where they do not, the run has failed."""
+        for action in actions_of_turn(run, command):
+            verdict = await self.registry.governor.verdict(action)
+            if not isinstance(verdict, Allow):
+                await self._fail(command, action, verdict)
+                return False
+        return True
+
+    async def _fail(self, command: CommitTurn, action: Action, verdict: Deny | NeedsApproval) -> None:
+        """End the run under its own claim. What its steps came to is kept; what was denied does not happen.
+
+        Nobody can be asked while a worker holds the run: approvals are for those who start, answer or cancel.
+        """
+        reason = verdict.reason if isinstance(verdict, Deny) else f"it needs an approval: {verdict.title}"
+        error = RunError(code="PolicyDenied", message=f"{action.kind}: {reason}", step=action.step)
+        end = End(status="failed", error=msgspec.json.encode(error).decode())
+        denied = f"denied to {action.kind}: {reason}"
+        await self._until_taken(replace(command, move=end, opens=(), verdict=denied))
+
+    async def _until_taken(self, command: CommitTurn) -> Answer:
+        """The outcome is known and must not be lost: while the store is away, try again. A retry is fenced too."""
+        pause = 0.05
+        while True:
+            try:
+                return await self._engine.runtime.committer.submit(command)
+            except StoreUnavailable as error:
+                log.warning("cannot commit %s yet: %s", command.run_id, error)
+                if self._engine.stopping:
+                    raise
+                await asyncio.sleep(pause * (0.5 + self.ports.random()))
+                pause = min(LONGEST_PAUSE, pause * 2)
+                command = replace(command, keep=False)
+
+    async def answers(self, run: Run, no: int, after: int, limit: int) -> Sequence[Interaction]:
+        wanted = InteractionFilter(workspace=run.workspace, run_id=run.id, no=no)
+        store, last = self._engine.runtime.store, (run.id, no, after)
+        return [row for row, _ in await store.interactions(wanted, after=last, limit=limit)]
+
+    async def unit(self, run: Run, no: int) -> Unit | None:
+        return await self._engine.runtime.store.unit(run.id, no)
+
+    async def items(self, run: Run, section: int, after: int, limit: int) -> Sequence[Item]:
+        return await self._engine.runtime.store.items(run.id, section, after=after, limit=limit)
+
+    async def emit(self, run: Run, event_id: str, name: str, data: str, channel: str) -> EventReceipt:
+        """Put an event on the stream of the run's workspace. Not fenced: the id makes it happen once."""
+        command = self._engine.runtime.emissions.command(
+            run.workspace, f"run:{run.id}", event_id=event_id, name=name, data=data, channel=channel
+        )
+        reply = (await self._engine.runtime.committer.submit(command)).reply
+        if isinstance(reply, Failed):
+            raise reply.error
+        assert isinstance(reply, EventReceipt)
+        return reply
+
+    async def in_thread(self, call: Any, *arguments: Any) -> Any:
+        return await self._engine.in_thread(call, *arguments)
+
+    def reached(self, point: str, step: str) -> None:
+        self._engine.probe.reached(point, step)
