@@ -1,0 +1,411 @@
+"""What is wrong with a machine that can be read: unknown names, fields read too early, types that clash (L6).
+
+Nothing is run. What cannot be told from the file alone is left to the run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from bide.authoring.language.parser import read
+from bide.authoring.language.source import Problem, Severity, Source, Span, in_order, problem_at, suggestion
+from bide.authoring.language.tree import (
+    AskModel,
+    Call,
+    Compute,
+    Decide,
+    Emit,
+    Entry,
+    Expression,
+    Field,
+    File,
+    FlowName,
+    ForEach,
+    Http,
+    Literal_,
+    Machine,
+    MapOf,
+    RunFlow,
+    Sequence,
+    Step,
+    Text,
+    WaitFor,
+    all_steps,
+    steps_of,
+)
+from bide.authoring.language.typing import ANY, LINKS, Shape, Typing, fits, shape_of_fields
+from bide.authoring.language.words import TABLE
+from bide.core.durations import BadDuration, parse_duration
+from bide.errors import LanguageError
+
+KEYWORD: Final = re.compile("«([^«»]*)»")
+ADDRESSES: Final = ("http://", "https://")
+METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+
+
+def check_text(text: str, name: str = "machine file", known: Iterable[str] | None = None) -> list[Problem]:
+    """Every problem of a machine file, syntax first; *known* are the machines and actions that it may call."""
+    file, problems = read(text, name)
+    if file is not None and not problems:
+        problems = check_file(file, known)
+    return list(in_order(problems))
+
+
+def check_file(file: File, known: Iterable[str] | None = None) -> list[Problem]:
+    names = {*known, *(machine.name for machine in file.machines)} if known is not None else None
+    return [problem for machine in file.machines for problem in check_machine(machine, names)]
+
+
+def check_machine(machine: Machine, known: set[str] | None = None) -> list[Problem]:
+    return _Checker(machine, known).check()
+
+
+def refuse(file: File) -> None:
+    """Raises `LanguageError` where a machine of the file could not run; what is only doubtful passes."""
+    errors = tuple(problem for problem in in_order(check_file(file)) if problem.severity == "error")
+    if errors:
+        raise LanguageError(errors)
+
+
+@dataclass
+class Scope:
+    """What can be read at one place of a machine."""
+
+    ran: dict[str, Shape] = field(default_factory=dict)  # steps that ran before, on this path
+    variables: dict[str, Shape] = field(default_factory=dict)
+    has_error: bool = False
+
+    def inner(self) -> Scope:
+        return Scope(dict(self.ran), dict(self.variables), self.has_error)
+
+
+class _Checker:
+    def __init__(self, machine: Machine, known: set[str] | None) -> None:
+        self._machine = machine
+        self._source: Source = machine.source
+        self._known = known
+        self._problems: list[Problem] = []
+        self._shapes: dict[str, Shape] = {}
+        self._waits = {step.name: step for step in all_steps(machine) if isinstance(step, WaitFor)}
+        self._mentioned: set[str] = set()
+        self._in_flow = False
+
+    def check(self) -> list[Problem]:
+        for fields in (self._machine.accepts, self._machine.responds):
+            self._fields(fields or ())
+        self._all_shapes()
+        self._sequence(self._machine.main, Scope())
+        if not self._machine.main.steps and not self._problems:
+            self._say(self._machine.span, f"machine `{self._machine.name}` has no step")
+        self._in_flow = True
+        for flow in self._machine.flows.values():
+            self._sequence(flow.body, Scope())
+        for flow in self._machine.flows.values():
+            if flow.name not in self._mentioned:
+                self._say(flow.span, f"flow `{flow.name}` is never run", "warning")
+        return self._problems
+
+    def _say(self, span: Span, message: str, severity: Severity = "error") -> None:
+        """Note a problem. A keyword in «…» is said in the language of the file."""
+        said = KEYWORD.sub(lambda found: TABLE.get(found[1], {}).get(self._machine.language, found[1]), message)
+        self._problems.append(problem_at(self._source, span, said, severity))
+
+    # ------------------------------------------------------------ shapes
+
+    def _all_shapes(self) -> None:
+        """What each step gives, as far as the file says; a name that is used twice gives either."""
+        for step in all_steps(self._machine):
+            names = [step.name] if not isinstance(step, (ForEach, RunFlow)) else []
+            if isinstance(step, ForEach) and step.collect is not None:
+                names = [step.collect]
+            for name in names:
+                shape = self._shape_of(step)
+                before = self._shapes.get(name)
+                self._shapes[name] = shape if before is None else before.either(shape)
+
+    def _shape_of(self, step: Step) -> Shape:
+        match step:
+            case Compute(value=MapOf() as made):
+                return Shape("map", {entry.name: ANY for entry in made.entries})
+            case Http():
+                return Shape("map", {"status": Shape("number"), "headers": Shape("map"), "body": ANY})
+            case AskModel() if step.returns:
+                return shape_of_fields(step.returns)
+            case Call() if step.returns:
+                return shape_of_fields(step.returns)
+            case WaitFor() if step.schema is not None:
+                return shape_of_fields(step.schema)
+            case ForEach():
+                return Shape("list")
+            case _:
+                return ANY
+
+    # ------------------------------------------------------------ steps
+
+    def _sequence(self, sequence: Sequence | None, scope: Scope) -> None:
+        if sequence is None:
+            return
+        for step in sequence.steps:
+            self._step(step, scope)
+            name = step.collect if isinstance(step, ForEach) else step.name
+            if name is not None and not isinstance(step, RunFlow):
+                scope.ran[name] = self._shapes.get(name, ANY)
+        if sequence.on_failure is not None:
+            handler = scope.inner()
+            handler.has_error = True
+            self._sequence(sequence.on_failure, handler)
+
+    def _step(self, step: Step, scope: Scope) -> None:
+        match step:
+            case Compute():
+                self._compute(step, scope)
+            case Http():
+                self._http(step, scope)
+            case Call():
+                self._call(step, scope)
+            case AskModel():
+                self._ask(step, scope)
+            case Decide():
+                self._decide(step, scope)
+            case Emit():
+                self._emit(step, scope)
+            case WaitFor():
+                self._wait(step, scope)
+            case RunFlow():
+                self._flow(step.flow)
+                scope.ran.update(self._given_by(step.flow.name, set()))
+            case ForEach():
+                self._for_each(step, scope)
+
+    def _type(self, expression: Expression | None, scope: Scope, *, secrets: bool = False) -> Shape:
+        if expression is None:
+            return ANY
+        typing = Typing(
+            self._machine, self._shapes, self._waits, scope.ran, scope.variables, self._say,
+            has_error=scope.has_error, allows_secrets=secrets, in_flow=self._in_flow,
+        )  # fmt: skip
+        return typing.of(expression)
+
+    def _compute(self, step: Compute, scope: Scope) -> None:
+        self._type(step.value, scope)
+        if step.name == "result" and isinstance(step.value, MapOf) and self._machine.responds is not None:
+            given = {entry.name: entry for entry in step.value.entries}
+            for responds in self._machine.responds:
+                entry = given.get(responds.name)
+                if entry is None and responds.is_required:
+                    self._say(step.span, f"the result lacks `{responds.name}`, which the machine responds with")
+                elif entry is not None:
+                    self._fit(responds, entry.value, self._quiet(entry.value, scope))
+            known = [responds.name for responds in self._machine.responds]
+            for name, entry in given.items():
+                if name not in known and (hint := suggestion(name, known)):
+                    self._say(entry.span, f"the machine does not respond with `{name}`{hint}", "warning")
+
+    def _quiet(self, expression: Expression, scope: Scope) -> Shape:
+        problems, self._problems = self._problems, []
+        shape = self._type(expression, scope)
+        self._problems = problems
+        return shape
+
+    def _fit(self, wanted: Field, value: Expression, shape: Shape) -> None:
+        if shape.type == "null" and not wanted.is_required:
+            return
+        if not fits(wanted.type, shape, value):
+            self._say(value.span, f"`{wanted.name}` is «{wanted.type}», but this is «{shape.type}»")
+
+    def _http(self, step: Http, scope: Scope) -> None:
+        for entry in step.told:
+            shape = self._type(entry.value, scope, secrets=entry.name in ("url", "headers", "body"))
+            if entry.name == "method":
+                self._method(entry)
+            elif entry.name == "url":
+                self._want(entry, shape, "text")
+                self._address(entry)
+            elif entry.name == "headers":
+                self._want(entry, shape, "map")
+        self._limits(step.told)
+        self._assumed(step.assuming, None, scope)
+        self._handler(step.on_failure, scope)
+
+    def _method(self, entry: Entry) -> None:
+        if isinstance(entry.value, Literal_) and entry.value.value not in METHODS:
+            hint = suggestion(str(entry.value.value).upper(), METHODS)
+            self._say(entry.value.span, f"{entry.value.value!r} is no HTTP method{hint}")
+
+    def _address(self, entry: Entry) -> None:
+        match entry.value:
+            case Literal_(value=str(start)) | Text(parts=(str(start), *_)) if not start.startswith(ADDRESSES):
+                self._say(entry.value.span, "an address begins with http:// or https://")
+            case _:
+                pass
+
+    def _want(self, entry: Entry, shape: Shape, *types: str) -> None:
+        if shape.type not in ("any", *types):
+            self._say(
+                entry.value.span,
+                f"`«{entry.name}»` takes {' or '.join(f'«{one}»' for one in types)}, but this is «{shape.type}»",
+            )
+
+    def _limits(self, told: tuple[Entry, ...]) -> None:
+        for entry in told:
+            if entry.name == "timeout":
+                self._duration(entry)
+            elif entry.name == "retry" and isinstance(entry.value, Literal_):
+                value = entry.value.value
+                if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100:
+                    self._say(
+                        entry.value.span, f"`{entry.name}` is how often to try again, from 0 to 100, or an object"
+                    )
+
+    def _duration(self, entry: Entry) -> None:
+        value = entry.value
+        if isinstance(value, Literal_):
+            if value.value == "forever":
+                return
+            try:
+                parse_duration(value.value)  # type: ignore[arg-type]  # whatever it is, it is looked at
+            except BadDuration as error:
+                self._say(value.span, str(error))
+        elif isinstance(value, MapOf):
+            self._say(value.span, 'a time is a text such as "24h"')
+
+    def _call(self, step: Call, scope: Scope) -> None:
+        self._want(Entry("machine", step.machine, step.span), self._type(step.machine, scope), "text")
+        if self._known is not None and isinstance(step.machine, Literal_) and step.machine.value not in self._known:
+            hint = suggestion(str(step.machine.value), self._known)
+            self._say(step.machine.span, f"no machine and no action is called {step.machine.value!r}{hint}")
+        for entry in step.arguments:
+            self._type(entry.value, scope, secrets=step.kind == "call")
+        self._limits(step.told)
+        for entry in step.told:
+            self._type(entry.value, scope)
+        self._fields(step.returns or ())
+        self._assumed(step.assuming, step.returns, scope)
+        self._handler(step.on_failure, scope)
+
+    def _ask(self, step: AskModel, scope: Scope) -> None:
+        self._type(step.using, scope)
+        using = step.using
+        if isinstance(using, Literal_) and (not isinstance(using.value, str) or ":" not in using.value.strip(":")):
+            self._say(using.span, 'a model is named "provider:model"')
+        self._type(step.task, scope, secrets=True)
+        for entry in step.told:
+            self._type(entry.value, scope)
+        self._limits(step.told)
+        self._fields(step.returns)
+        self._assumed(step.assuming, step.returns or None, scope)
+        self._handler(step.on_failure, scope)
+
+    def _assumed(self, assumed: tuple[Entry, ...] | None, fields: tuple[Field, ...] | None, scope: Scope) -> None:
+        wanted = {each.name: each for each in fields or ()}
+        for entry in assumed or ():
+            shape = self._type(entry.value, scope)
+            if fields is None:
+                continue
+            if entry.name not in wanted:
+                self._say(entry.span, f"`{entry.name}` is not among what is returned{suggestion(entry.name, wanted)}")
+            else:
+                self._fit(wanted[entry.name], entry.value, shape)
+        if assumed is not None and fields is not None:
+            given = {entry.name for entry in assumed}
+            for name, each in wanted.items():
+                if each.is_required and name not in given:
+                    self._say(each.span, f"`{name}` is required, but the assumed answer lacks it")
+
+    def _handler(self, handler: Sequence | None, scope: Scope) -> None:
+        if handler is not None:
+            inner = scope.inner()
+            inner.has_error = True
+            self._sequence(handler, inner)
+            scope.ran.update(inner.ran)
+
+    def _decide(self, step: Decide, scope: Scope) -> None:
+        after = dict(scope.ran)
+        for branch in step.branches:
+            if branch.condition is not None:
+                shape = self._type(branch.condition, scope)
+                if shape.type not in ("any", "boolean", "null"):
+                    self._say(branch.condition.span, f"a condition is true or false, but this is «{shape.type}»")
+            inner = scope.inner()
+            self._sequence(branch.body, inner)
+            after.update(inner.ran)
+        scope.ran = after
+
+    def _emit(self, step: Emit, scope: Scope) -> None:
+        self._want(Entry("event", step.event, step.span), self._type(step.event, scope), "text")
+        self._type(step.data, scope)
+        self._type(step.channel, scope)
+
+    def _wait(self, step: WaitFor, scope: Scope) -> None:
+        for entry in step.told:
+            shape = self._type(entry.value, scope)
+            if entry.name == "timeout":
+                self._duration(entry)
+            elif entry.name == "callback":
+                if not isinstance(entry.value, Literal_) or not isinstance(entry.value.value, bool):
+                    self._say(entry.value.span, f"`{entry.name}` is true or false")
+            elif entry.name == "match":
+                self._want(entry, shape, "map")
+            else:
+                self._want(entry, shape, "text")
+        if step.is_callback and step.entry("event") is not None:
+            self._say(step.span, f"`{step.name}` waits for an event and for a callback; make two waits of it")
+        if step.entry("match") is not None and step.entry("event") is None:
+            self._say(step.span, f"`{step.name}` matches data, but waits for no event")
+        if step.entry("timeout") is None:
+            why = "it may wait for ever; give a time, or `«forever»` to say so"
+            self._say(step.span, f"`{step.name}` has no timeout: {why}", "warning")
+            if step.on_timeout is not None:
+                self._say(step.on_timeout.span, "this flow never runs, because the wait has no timeout", "warning")
+        if step.on_timeout is not None:
+            self._flow(step.on_timeout)
+        self._fields(step.schema or ())
+        for each in step.schema or ():
+            if each.name in LINKS:
+                self._say(each.span, f"`{each.name}` is a name of bide's own")
+
+    def _flow(self, mention: FlowName) -> None:
+        self._mentioned.add(mention.name)
+        if mention.name not in self._machine.flows:
+            hint = suggestion(mention.name, self._machine.flows)
+            self._say(mention.span, f"there is no flow `{mention.name}`{hint}")
+
+    def _given_by(self, flow: str, seen: set[str]) -> dict[str, Shape]:
+        """What can be read after a flow ran, with what the flows that it runs give."""
+        given: dict[str, Shape] = {}
+        if flow in seen or flow not in self._machine.flows:
+            return given
+        seen.add(flow)
+        for step in steps_of(self._machine.flows[flow].body):
+            if isinstance(step, RunFlow):
+                given |= self._given_by(step.flow.name, seen)
+                continue
+            name = step.collect if isinstance(step, ForEach) else step.name
+            if name is not None:
+                given[name] = self._shapes.get(name, ANY)
+        return given
+
+    def _for_each(self, step: ForEach, scope: Scope) -> None:
+        shape = self._type(step.items, scope)
+        if shape.type not in ("any", "list"):
+            self._say(step.items.span, f"items come from a list, but this is «{shape.type}»")
+        inner = scope.inner()
+        inner.variables[step.name] = ANY
+        self._sequence(step.body, inner)
+        scope.ran.update(inner.ran)
+
+    def _fields(self, fields: Iterable[Field]) -> None:
+        for each in fields:
+            if each.default is None:
+                continue
+            shape = self._type(each.default, Scope())
+            self._fit(each, each.default, shape)
+            if each.is_required:
+                self._say(
+                    each.default.span,
+                    f"`{each.name}` is required and has a default; one of the two is enough",
+                    "warning",
+                )

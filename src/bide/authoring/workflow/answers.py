@@ -1,0 +1,115 @@
+"""What the stored row of a step or of a wait means to the body: a value, or an error that is raised there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from bide.authoring.context import Received
+from bide.authoring.workflow.asks import RAISES, Code, Waiting
+from bide.authoring.workflow.requests import answers_of
+from bide.authoring.workflow.tasks import outcome_of
+from bide.core.payloads import BadPayload, decode_as
+from bide.core.records import RunError, StepRow
+from bide.errors import (
+    DuplicateRun,
+    HistoryMismatch,
+    RunCancelledError,
+    RunFailedError,
+    RunStoppedError,
+    RunTimeoutError,
+    SignalCollisionError,
+    SignalTimeoutError,
+    StepFailedError,
+    WaitCancelledError,
+    WaitFailedError,
+    WaitTimeoutError,
+)
+
+
+def result_of(code: Code, row: StepRow) -> Any:
+    """The result of a step, read as the function says it returns; raises `StepFailedError` as it was raised first."""
+    if row.status == "failed":
+        error = _error(row)
+        raise StepFailedError(code.key, error.type or error.code, error.message, row.attempts)
+    return decoded(row, code.returns)
+
+
+def answer_of(waiting: Waiting, row: StepRow) -> Any:
+    """What ended a wait: its answer, the default of a timeout, or what it raises (F13, law 4)."""
+    if row.status == "timed_out":
+        if waiting.default is not RAISES:
+            return waiting.default
+        raise _timed_out(waiting, row)
+    if row.status == "failed":
+        raise _failed(waiting, _error(row))
+    match waiting.kind:
+        case "children":
+            return _child(row.result or "{}")
+        case "sleep":
+            return None
+        case "request" if waiting.notes.get("items"):
+            return answers_of(waiting.key, waiting.notes["answers"], waiting.returns, waiting.notes["keeps_rejected"])
+        case "task":
+            return _task(waiting, row)
+        case _:
+            return decoded(row, waiting.returns)
+
+
+def _timed_out(waiting: Waiting, row: StepRow) -> WaitTimeoutError:
+    match waiting.kind:
+        case "signal":
+            return SignalTimeoutError(f"signal {waiting.names[0]!r} was not answered in time (step {waiting.key!r})")
+        case "children":
+            return RunTimeoutError(f"{row.run_id} step {waiting.key!r}", "running")
+        case _:
+            names = ", ".join(waiting.names) or "an answer"
+            return WaitTimeoutError(f"step {waiting.key!r} waited for {names} and the time is up")
+
+
+def _task(waiting: Waiting, row: StepRow) -> Any:
+    try:
+        return outcome_of(waiting, row)
+    except (BadPayload, TypeError, msgspec.ValidationError) as error:
+        what = f"the stored answer of task {row.key!r} is no {waiting.returns!r} any more"
+        raise HistoryMismatch(f"{what}: {error}") from error
+
+
+def _failed(waiting: Waiting, error: RunError) -> Exception:
+    if error.code == "WaitFailed":
+        return WaitFailedError(waiting.key, error.message)
+    if error.code == "WaitCancelled":
+        return WaitCancelledError(waiting.key, error.message)
+    if error.code == "DuplicateRun":
+        return DuplicateRun(waiting.names[0], error.type or "")
+    return SignalCollisionError(waiting.names[0], error.type or "")
+
+
+def _child(told: str) -> Any:
+    child = msgspec.json.decode(told)
+    error = msgspec.convert(child["error"], RunError) if child["error"] is not None else None
+    match child["status"]:
+        case "completed":
+            return child["result"]
+        case "stopped":
+            raise RunStoppedError(child["id"], error)
+        case "cancelled":
+            raise RunCancelledError(child["id"], error)
+        case _:
+            raise RunFailedError(child["id"], error)
+
+
+def _error(row: StepRow) -> RunError:
+    return msgspec.json.decode(row.error or "{}", type=RunError)
+
+
+def decoded(row: StepRow, returns: Any) -> Any:
+    """A stored result, read as its type; raises `HistoryMismatch` where it does not fit any more."""
+    try:
+        value = decode_as(row.result or "null", returns)
+    except (BadPayload, TypeError) as error:
+        raise HistoryMismatch(f"the stored result of step {row.key!r} is no {returns!r} any more: {error}") from error
+    if returns is Received:
+        value = Received(value.id, value.name, value.payload, value.received_at)
+    return value

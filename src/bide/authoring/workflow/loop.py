@@ -1,0 +1,212 @@
+"""The event loop that a workflow's body runs on: it has no selector and no wall clock.
+
+Ready callbacks run in order until none is left; timers become durable ones; I/O is refused. So `gather`, `TaskGroup`
+and `Semaphore` behave the same in every replay, and a turn ends exactly when this loop has nothing left to run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from types import CoroutineType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+from bide.errors import NotInAStep
+
+MOST_CALLBACKS = 1_000_000
+MOST_CLOSINGS = 20
+
+
+class BodyLoop(asyncio.BaseEventLoop):
+    """*on_timer* is told of every `asyncio.sleep` and `asyncio.timeout` the body reaches, with its delay."""
+
+    _ready: deque[asyncio.Handle]  # the base class's own: what is ready to run
+
+    def __init__(self, on_timer: Callable[[float, asyncio.TimerHandle], None]) -> None:
+        super().__init__()
+        self._on_timer = on_timer
+        self._now = 0.0
+        self._is_pumping = False
+        self._has_eager_tasks = False  # which run inside of the one that makes them
+        self.asyncgen_hooks = (self._asyncgen_firstiter_hook, self._asyncgen_finalizer_hook)  # type: ignore[attr-defined]
+        self._tasks: list[asyncio.Task[Any]] = []
+        self.set_task_factory(self._make_task)  # type: ignore[arg-type]  # it takes what a loop gives
+        self.set_exception_handler(lambda loop, context: None)  # a lost task's error is the run's business, not a log's
+
+    # -- running
+
+    def pump(self) -> None:
+        """Run callbacks until none is ready."""
+        ready = self._ready
+        with _Running(self):
+            self._is_pumping = True
+            try:
+                for _ in range(MOST_CALLBACKS):
+                    if not ready:
+                        return
+                    handle = ready.popleft()
+                    if not handle._cancelled:
+                        # A task that exits has it as its outcome already, and raises it a second time.
+                        try:
+                            handle._run()
+                        except (SystemExit, KeyboardInterrupt):
+                            continue
+            finally:
+                self._is_pumping = False
+        raise NotInAStep("the workflow's body goes round without ever waiting; put a step or a wait into its loop")
+
+    def has_only_this(self) -> bool:
+        """Whether a task of the body is being run, nothing else is ready to run, and nobody cancels that task."""
+        if not self._is_pumping or self._ready or self._has_eager_tasks:
+            return False
+        task = asyncio.current_task(self)
+        return task is not None and not task.cancelling()
+
+    def fire(self, handle: asyncio.TimerHandle) -> None:
+        """A durable timer is due: time is as late as that, and its callback is ready."""
+        self._now = max(self._now, handle.when())
+        if not handle.cancelled():
+            self._ready.append(handle)
+
+    def shut(self) -> None:
+        """Close what is suspended: `finally` blocks run, nothing they do is kept (F15)."""
+        stubborn: list[Any] = []
+        with _Running(self):
+            while self._tasks:  # a `finally` block may make more of them
+                task = self._tasks.pop()
+                if not task.done():
+                    stubborn += _close(task.get_coro())
+            self._ready.clear()
+        self.close()
+        _bury(stubborn)
+
+    # -- what asyncio asks of a loop
+
+    def time(self) -> float:
+        return self._now
+
+    def call_at(  # type: ignore[override]  # the callback's own parameters do not matter here
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._on_timer(max(0.0, when - self._now), handle)
+        return handle
+
+    def call_later(  # type: ignore[override]  # the callback's own parameters do not matter here
+        self, delay: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        return None
+
+    def _process_events(self, event_list: Any) -> None:
+        return None
+
+    def _write_to_self(self) -> None:
+        return None
+
+    def is_running(self) -> bool:
+        return events._get_running_loop() is self
+
+    def _make_task(self, loop: Any, coroutine: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
+        self._has_eager_tasks |= bool(options.get("eager_start"))
+        task = asyncio.Task(coroutine, loop=self, **options)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # suspension is how a turn ends
+        self._tasks.append(task)
+        return task
+
+    # -- what a body may not do
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotInAStep("I/O and threads in a workflow's body would be repeated at every replay; use step.run(…)")
+
+    if not TYPE_CHECKING:  # each has a signature of its own, and none of them is ever used
+        run_in_executor = getaddrinfo = getnameinfo = create_connection = create_server = _refuse
+        create_datagram_endpoint = sock_connect = sock_recv = sock_sendall = sock_accept = _refuse
+        add_reader = add_writer = add_signal_handler = connect_read_pipe = connect_write_pipe = _refuse
+        subprocess_exec = subprocess_shell = create_unix_connection = create_unix_server = _refuse
+        sock_recv_into = sock_recvfrom = sock_recvfrom_into = sock_sendto = sock_sendfile = sendfile = _refuse
+        start_tls = connect_accepted_socket = _refuse
+
+
+class _Running:
+    """A loop is the one that the body's code sees, in place of the one that the engine runs on."""
+
+    __slots__ = ("_hooks", "_loop", "_outer")
+
+    def __init__(self, loop: BodyLoop) -> None:
+        self._loop = loop
+
+    def __enter__(self) -> None:
+        self._outer, self._hooks = events._get_running_loop(), sys.get_asyncgen_hooks()
+        events._set_running_loop(self._loop)
+        sys.set_asyncgen_hooks(*self._loop.asyncgen_hooks)
+
+    def __exit__(self, *raised: object) -> None:
+        sys.set_asyncgen_hooks(*self._hooks)
+        events._set_running_loop(self._outer)
+
+
+class Interruptible(Coroutine[Any, Any, Any]):
+    """A body that hears of its run's cancelling: the next cancelling of its task arrives as *error* (W8)."""
+
+    def __init__(self, body: Coroutine[Any, Any, Any]) -> None:
+        self.body = body
+        self.error: BaseException | None = None
+
+    def send(self, value: Any) -> Any:
+        return self.body.send(value)
+
+    def throw(self, kind: Any, error: object = None, trace: TracebackType | None = None) -> Any:
+        raised: BaseException = kind if isinstance(kind, BaseException) else kind()
+        if self.error is not None and isinstance(raised, asyncio.CancelledError):
+            raised, self.error = self.error, None
+        return self.body.throw(raised)
+
+    def close(self) -> None:
+        self.body.close()
+
+    def __await__(self) -> Any:
+        return self.body.__await__()
+
+
+def _close(coroutine: Any) -> list[CoroutineType[Any, Any, Any]]:
+    """Close a suspended coroutine and those that it awaits, from the inside out; those that will not be closed."""
+    chain: list[CoroutineType[Any, Any, Any]] = []
+    if isinstance(coroutine, Interruptible):
+        coroutine = coroutine.body
+    while isinstance(coroutine, CoroutineType):
+        chain.append(coroutine)
+        coroutine = coroutine.cr_await
+    return [each for each in reversed(chain) if not _is_closed(each)]
+
+
+def _is_closed(coroutine: CoroutineType[Any, Any, Any]) -> bool:
+    for _ in range(MOST_CLOSINGS):  # each time it gets past one more await of its `finally` blocks
+        with contextlib.suppress(BaseException):  # whatever its finally blocks raise is not an outcome
+            coroutine.close()
+        if coroutine.cr_frame is None:
+            return True
+    return False
+
+
+_buried: list[Any] = []
+
+
+def _bury(stubborn: list[Any]) -> None:
+    """Drop bodies that swallow even GeneratorExit, one turn later, when nobody else holds them.
+
+    Python complains of each to `sys.unraisablehook`, and nobody can act on it.
+    """
+    if _buried:
+        hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+        try:
+            _buried.clear()
+        finally:
+            sys.unraisablehook = hook
+    _buried.extend(stubborn)

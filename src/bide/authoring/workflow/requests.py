@@ -1,0 +1,96 @@
+"""Requests over a transport, from a workflow: `Step.request` and `Step.request_each` (F11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bide.authoring.machine import encode
+from bide.authoring.pipeline.items import Rejected
+from bide.authoring.requesting import encode_terms, item_terms, limit_of
+from bide.authoring.workflow.asks import RAISES
+from bide.authoring.workflow.waits import Wait
+from bide.core.exchanging import NewRequest
+from bide.core.payloads import BadPayload, decode_as
+from bide.core.records import Interaction
+from bide.core.replying import reason_of
+from bide.errors import BadInput, HistoryMismatch, ItemsRejectedError
+
+if TYPE_CHECKING:
+    from bide.authoring.workflow.turn import WorkflowTurn
+
+ITEMS_AT_ONCE = 500
+
+
+def request(turn: WorkflowTurn, id: str, payload: Any, given: dict[str, Any]) -> Wait[Any]:
+    """One interaction over a transport."""
+    what = f"request {id!r}"
+    limit = limit_of(given.pop("timeout"), what)
+    returns, default = given.pop("returns"), given.pop("default", RAISES)
+    terms = item_terms(
+        what=what, transport=turn.transport(given.pop("transport")), returns=returns, timeout=limit, **given
+    )
+    return turn.wait(
+        id,
+        "request",
+        timeout=limit,
+        returns=Any if isinstance(returns, dict) else returns,
+        default=default,
+        expected=1,
+        details=_details(turn, terms),
+        request=NewRequest(payloads=(encode(payload, turn.limit, f"the payload of {what}"),)),
+    )
+
+
+def request_each(turn: WorkflowTurn, id: str, items: Iterable[Any], given: dict[str, Any]) -> Wait[Any]:
+    """One wait with one interaction for each item; gives the answers in the order of the items."""
+    what = f"request_each {id!r}"
+    if isinstance(items, (str, bytes, dict)) or not isinstance(items, Iterable):
+        raise BadInput(f"{what} takes an iterable of items, not a {type(items).__name__}")
+    limit = limit_of(given.pop("timeout"), what)
+    returns, default = given.pop("returns"), given.pop("default", RAISES)
+    keeps_rejected = given.pop("keep_rejected", False)
+    transport = turn.transport(given.pop("transport"))
+    terms = item_terms(what=what, transport=transport, returns=returns, timeout=limit, items=True, **given)
+    payloads = tuple(encode(item, turn.limit, f"item {no} of {what}") for no, item in enumerate(items))
+    is_last = len(payloads) <= ITEMS_AT_ONCE
+    return turn.wait(
+        id,
+        "request",
+        returns=Any if isinstance(returns, dict) else returns,
+        default=default,
+        details=_details(turn, terms),
+        request=NewRequest(payloads=payloads[:ITEMS_AT_ONCE], is_last=is_last),
+        rest=payloads[ITEMS_AT_ONCE:],
+        notes={"items": True, "keeps_rejected": keeps_rejected},
+    )
+
+
+def _details(turn: WorkflowTurn, terms: Any) -> dict[str, Any]:
+    details: dict[str, Any] = msgspec.json.decode(encode_terms(terms, turn.random_bytes(16)))
+    return details
+
+
+def answers_of(key: str, rows: Iterable[Interaction], returns: Any, keeps_rejected: bool) -> list[Any]:
+    """The answers in item order; raises `ItemsRejectedError` where some came to nothing, unless they are kept."""
+    found: list[Any] = []
+    rejected: list[Rejected] = []
+    for row in rows:
+        if row.status == "completed":
+            found.append(_read(key, row, returns))
+        else:
+            rejected.append(Rejected(row.item, reason_of(row), None, decode_as(row.payload, Any)))
+            found.append(rejected[-1])
+    if rejected and not keeps_rejected:
+        raise ItemsRejectedError(key, [(bad.item, bad.reason) for bad in rejected], len(found))
+    return found
+
+
+def _read(key: str, row: Interaction, returns: Any) -> Any:
+    try:
+        return decode_as(row.answer or "null", returns)
+    except (BadPayload, TypeError) as error:
+        what = f"the stored answer of item {row.item} of step {key!r} is no {returns!r} any more"
+        raise HistoryMismatch(f"{what}: {error}") from error

@@ -1,0 +1,570 @@
+"""One turn of a workflow: replay what is stored, run what is new, and suspend when there is nothing left to run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import itertools
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+
+from bide.authoring.machine import encode
+from bide.authoring.requesting import transport_name
+from bide.authoring.workflow.answers import answer_of, decoded, result_of
+from bide.authoring.workflow.asks import PURE, RAISES, Code, Waiting
+from bide.authoring.workflow.children import new_child
+from bide.authoring.workflow.combining import combined
+from bide.authoring.workflow.failing import BadWait, after_error
+from bide.authoring.workflow.loop import BodyLoop, Interruptible
+from bide.authoring.workflow.replaying import Given, Replay
+from bide.authoring.workflow.requests import ITEMS_AT_ONCE
+from bide.authoring.workflow.reserving import Reservations
+from bide.authoring.workflow.restarting import Restart
+from bide.authoring.workflow.running import Runner, StuckThread
+from bide.authoring.workflow.step import Step
+from bide.authoring.workflow.waits import Wait
+from bide.core.commands import End, EventReceipt, Listening, NewStep, NewWait, StartAgain, Suspend, Unseen
+from bide.core.exchanging import INTERACTION_API, MoreItems, NewRequest
+from bide.core.payloads import BadPayload, decode_as
+from bide.core.records import CANCELLED, LIFE, Held, Interaction, Run, StepRow, Turn, live_seq
+from bide.core.retrying import RetryPolicy
+from bide.engine.definitions import Session
+from bide.engine.ports import UUID
+from bide.errors import (
+    BadInput,
+    Cancelled,
+    DedupConflict,
+    HistoryMismatch,
+    Invalid,
+    NotInAStep,
+)
+
+if TYPE_CHECKING:
+    from bide.authoring.workflow.definition import Workflow
+
+
+log = logging.getLogger("bide.workflow")
+
+
+class LostClaim(Exception):
+    """The run has another owner or has ended: stop, and commit nothing."""
+
+
+PAGE = 500
+LONGEST_DELAY = timedelta.max.total_seconds()
+
+
+class WorkflowTurn:
+    def __init__(self, workflow: Workflow[Any, Any], turn: Turn, session: Session) -> None:
+        self.run: Run = turn.run
+        self.retry: RetryPolicy = workflow.step_retry
+        self._workflow = workflow
+        self._turn = turn
+        self._session = session
+        self.stand_in = session.ports.stand_in
+        self._limit = session.settings.max_payload_bytes
+        self._replay = Replay(turn.steps)
+        self._stored = self._replay.stored
+        self._open = {wait.key: wait for wait in turn.waits}
+        # What the body asked for goes from one of these to the next; each is empty most of the time.
+        # What is stored is in `_replay`.
+        self._fresh: list[Code] = []  # to be started
+        self._finished: deque[tuple[Code, StepRow]] = deque()  # and not handed to the body yet
+        self._opens: list[Waiting] = []  # to be opened
+        self._waits: dict[str, Waiting] = {}  # open
+        self._steps: list[NewStep] = []  # not committed yet
+        self._reserved = Reservations()
+        self._unseen: list[Unseen] = []  # answers that came too late for the body
+        self._withdrawn: set[int] = set()  # numbers of waits
+        self._outcomes = 0  # of steps that this turn ran
+        self._loop = BodyLoop(self._timer)
+        self._runner = Runner(session, self._note)
+        self._mismatch: HistoryMismatch | None = None
+
+    # ------------------------------------------------------------ the turn
+
+    async def take(self) -> Turn | None:
+        """Run until the body ends, suspends or loses its claim; the next turn where it goes on at once."""
+        try:
+            self.signer = await self._session.signer()
+        except BaseException:
+            self._loop.shut()
+            raise
+        coroutine = Interruptible(self._workflow.call(self, Step(self)))
+        body = self._loop.create_task(coroutine)
+        if CANCELLED in self._stored:
+            self._replay.ask(self._stored[CANCELLED], partial(self._cancel, body, coroutine))
+        try:
+            return await self._drive(body)
+        except HistoryMismatch as error:
+            await self._hold(error, "history_mismatch")
+            return None
+        except StuckThread as error:
+            await self._hold(error, "stuck_thread")
+            return None
+        except LostClaim:
+            return None
+        finally:
+            await self._runner.stop()
+            self._loop.shut()
+
+    async def _drive(self, body: asyncio.Task[Any]) -> Turn | None:
+        while True:
+            try:
+                self._loop.pump()
+            except NotInAStep as error:
+                await self._runner.finish()
+                return await self._fail(error)
+            if self._mismatch is not None:
+                raise self._mismatch
+            if body.done():
+                await self._runner.finish()
+                return await self._end(body)
+            await self._load_answers()
+            if self._hand_over():
+                continue
+            fresh, self._fresh = [code for code in self._fresh if not code.future.done()], []
+            if fresh:
+                # What was finished is durable before the next step's code starts (D2).
+                if self._has_news() or (self._steps and not _are_pure([*self._steps, *fresh])):
+                    await self._record()
+                for code in fresh:
+                    self._runner.start(code)
+            elif self._runner.is_busy:
+                if self._has_news():
+                    await self._record()
+                await self._runner.next_outcome()
+            else:
+                return await self._suspend()
+
+    async def _load_answers(self) -> None:
+        """The answers of many items are in rows of their own: read those of the request that is handed over next."""
+        asked = self._replay.first
+        if not isinstance(asked, Waiting) or not asked.notes.get("items") or "answers" in asked.notes:
+            return
+        row = self._stored[asked.key]
+        rows: list[Interaction] = []
+        if row.status == "done":
+            no = msgspec.json.decode(row.result or "{}")["wait"]
+            while page := await self._session.answers(self.run, no, rows[-1].item if rows else -1, PAGE):
+                rows += page
+        asked.notes["answers"] = rows
+
+    async def _send_rest(self) -> None:
+        """Requests of more items than one commit carries: those that are not stored yet, chunk by chunk."""
+        for waiting in self._waits.values():
+            if not waiting.rest or waiting.no is None or waiting.notes.get("is_filled"):
+                continue
+            unit = await self._session.unit(self.run, waiting.no)
+            at = unit.expected - ITEMS_AT_ONCE if unit is not None else 0
+            while at < len(waiting.rest):
+                chunk = waiting.rest[at : at + ITEMS_AT_ONCE]
+                is_last = at + len(chunk) == len(waiting.rest)
+                new = NewRequest(payloads=chunk, first=ITEMS_AT_ONCE + at, is_last=is_last)
+                run = await self._session.record(self.run, more=(MoreItems(no=waiting.no, request=new),))
+                if run is None:
+                    raise LostClaim
+                self.run = run
+                at += len(chunk)
+            waiting.notes["is_filled"] = True
+
+    def _hand_over(self) -> bool:
+        """Give the body one result, and let it act on it before it gets the next; whether there was one.
+
+        Stored results come in the order in which they were handed over when they were new (F3).
+        """
+        while self._replay.first is not None:
+            key, asked = self._replay.take()
+            if not isinstance(asked, Code | Waiting):
+                asked()
+                return True
+            if asked.future.done():  # it was cancelled meanwhile
+                if isinstance(asked, Waiting):
+                    self._take_back(asked)
+                continue
+            self._give(asked, self._stored[key])
+            return True
+        while self._finished:
+            code, row = self._finished.popleft()
+            if code.future.done():
+                continue
+            if row.status == "trying":
+                self._pause(code)
+            else:
+                self._give(code, row)
+            return True
+        return False
+
+    async def _hold(self, error: Exception, held: Held) -> None:
+        await self._runner.finish()
+        log.warning("%s is held: %s", self.run.id, error)
+        if self._steps:
+            await self._record()
+        await self._session.give_back(self.run, held, str(error))
+
+    def _cancel(self, body: asyncio.Task[Any], coroutine: Interruptible) -> None:
+        """Raise `Cancelled` where the body stands, and give up all that it asked for until then (W8)."""
+        coroutine.error = Cancelled(self.run.cancel_reason)
+        asked = [*self._fresh, *self._opens, *self._waits.values(), *self._replay.asked]
+        body.cancel()
+        body.uncancel()
+        for ask in asked:
+            if isinstance(ask, Code | Waiting):
+                ask.future.cancel()
+
+    # ------------------------------------------------------------ asking, from the body
+
+    def code(
+        self,
+        id: str,
+        kind: str,
+        call: Callable[..., Any],
+        *,
+        returns: Any,
+        retry: RetryPolicy,
+        is_async: bool = False,
+        is_told_its_key: bool = False,
+        timeout: timedelta | None = None,
+    ) -> Awaitable[Any]:
+        """Ask for the result of code; to be awaited at once, for what is stored may be there already."""
+        key = self._replay.key(id)
+        row = self._stored.get(key)
+        if row is not None:
+            self._check_kind(row, kind)
+            if row.status == "done" and self._loop.has_only_this() and self._replay.is_next(row):
+                # Whoever asks would wait until nothing else is ready, which is so, and be handed this: no need to wait.
+                with contextlib.suppress(HistoryMismatch):  # the turn finds it again, outside of the body
+                    return Given(decoded(row, returns))
+        if is_told_its_key:
+            call = functools.partial(call, key)
+        context = contextvars.copy_context()  # what the body has set, its steps see
+        code = Code(key, kind, self._loop.create_future(), call, is_async, returns, retry, context, timeout)
+        if row is not None:
+            if row.status != "trying":
+                self._replay.ask(row, code)
+                return code.future
+            code.attempts = row.attempts
+            self._pause(code)
+        else:
+            self._fresh.append(code)
+        return code.future
+
+    def _pause(self, code: Code) -> None:
+        """A step that failed waits for its next try: the pause is a wait of its own."""
+        key = f"{code.key}/pause{code.attempts}"
+        self._replay.keys.add(key)
+        if key in self._stored:
+            self._fresh.append(code)
+            return
+        timeout = code.retry.pause(code.attempts, self._session.ports.random())
+        pause = Waiting(key, "sleep", self._loop.create_future(), None, None, timeout=timeout, of=code.future)
+        self._await(pause)
+
+    def wait(self, id: str, kind: str, *, returns: Any = Any, default: Any = RAISES, **options: Any) -> Wait[Any]:
+        """Make a wait for the body: its key is taken now, it opens when it is first awaited or combined.
+
+        This is how every wait method of `Step` is made. *kind* is a kind of `records.Wait`; *options* are the further
+        fields of `asks.Waiting`: `names`, `timeout`, `details`, `invokes`. When the wait opens, `history._open` gets
+        them as a `NewWait`; when it ends, `moves.close_wait` stores a step row of the same kind and key, whose result
+        is the encoded answer, and `answers.answer_of` makes of it what the body gets: the result decoded as *returns*,
+        *default* (if given) in place of a timeout, or an error. A kind with errors of its own adds a branch there.
+        """
+        key = (self._reserved.take(id) if kind == "signal" else None) or self._replay.key(id)
+
+        def begin() -> asyncio.Future[Any]:
+            waiting = Waiting(key, kind, self._loop.create_future(), returns, default, **options)
+            self._await(waiting)
+            return waiting.future
+
+        return Wait(key, begin)
+
+    def reserve(self, id: str, *, names: Callable[[str], tuple[str, ...]], **options: Any) -> Wait[None]:
+        """Hold a signal id for the next wait of this step id; durable before any further step's code starts (F7).
+
+        *names* is told the key of this use of the id.
+        """
+        key = self._replay.key(id)
+        options["names"] = names(key)
+        self._reserved.hold(id, key)
+
+        def begin() -> asyncio.Future[None]:
+            future = self._loop.create_future()
+            future.set_result(None)
+            waiting = None
+            if key not in self._stored and key not in self._open:
+                waiting = Waiting(key, "signal", self._loop.create_future(), Any, RAISES, reserves=True, **options)
+                self._opens.append(waiting)
+            self._reserved.open(key, waiting)
+            return future
+
+        return Wait(key, begin)
+
+    def combined(self, id: str, waits: Sequence[Wait[Any]], needed: int, give: Any, **options: Any) -> Wait[Any]:
+        """Make a wait of waits, which is over when *needed* of them are."""
+        return combined(self._replay.key(id), self._loop, waits, needed, give, **options)
+
+    def _await(self, waiting: Waiting) -> None:
+        row, wait = self._stored.get(waiting.key), self._open.get(waiting.key)
+        if row is not None:
+            self._check_kind(row, waiting.kind)
+            self._replay.ask(row, waiting)
+        elif wait is not None:
+            if wait.kind != waiting.kind:
+                self._refuse(
+                    f"step {waiting.key!r} waits as {wait.kind!r} since earlier, the code asks for {waiting.kind!r}"
+                )
+            if wait.status == "reserved":
+                waiting.reaches = wait.no
+                self._opens.append(waiting)
+                return
+            waiting.no = wait.no
+            self._waits[waiting.key] = waiting
+        else:
+            if waiting.invokes is not None:
+                definition, input, options = waiting.invokes
+                waiting.child = new_child(self._session, definition, input, **options)
+            if waiting.key in self._reserved:
+                self._opens = self._reserved.reach(waiting, self._opens)
+            self._opens.append(waiting)
+
+    def _timer(self, delay: float, handle: asyncio.TimerHandle) -> None:
+        """`asyncio.sleep` and `asyncio.timeout` of the body are durable timers, counted in the order reached (F3)."""
+        future = self._loop.create_future()
+        future.add_done_callback(lambda done: None if done.cancelled() else self._loop.fire(handle))
+        timeout = timedelta(seconds=delay) if delay < LONGEST_DELAY else None
+        self._await(
+            Waiting(self._replay.key("asyncio.timer"), "sleep", future, Any, None, timeout=timeout, timer=handle)
+        )
+
+    @property
+    def limit(self) -> int:
+        """How large one payload may be."""
+        return self._limit
+
+    def transport(self, transport: Any) -> str:
+        """The name of a transport that any process of this app can send over."""
+        name = transport_name(transport)
+        known = self._session.registry.transports
+        if name != INTERACTION_API and (name not in known or not isinstance(transport, str | type(known[name]))):
+            there = ", ".join(sorted(known)) or "none"
+            raise BadInput(
+                f"transport {name!r} is not registered: register it with app.transport(…); there are: {there}"
+            )
+        return name
+
+    def random_bytes(self, count: int) -> bytes:
+        return self._session.ports.random_bytes(count)
+
+    @property
+    def public_url(self) -> str:
+        return self._session.settings.public_url
+
+    @property
+    def notifiers(self) -> Mapping[str, Any]:
+        """The app's notifiers by name."""
+        return self._session.registry.notifiers
+
+    @property
+    def stored_steps(self) -> Collection[StepRow]:
+        """What this run has stored, when this turn began."""
+        return self._stored.values()
+
+    def listening(self, match: str, channel: str, lookback: timedelta | None) -> Listening:
+        """From the start of this turn on, or from earlier: both by the store's clock and its numbers."""
+        since = self._turn.run.updated_at - lookback if lookback is not None else None
+        return Listening(match=match, channel=channel, after=self._turn.stream_seq, since=since)
+
+    @property
+    def _life(self) -> int:
+        """How often the run has begun anew: the same step of another life is another event."""
+        row = self._stored.get(LIFE)
+        return int(row.result or 0) if row is not None else 0
+
+    def emit(self, id: str, name: str, data: Any, channel: str) -> Awaitable[EventReceipt]:
+        text = encode(data, self._limit, "the event's data")
+
+        async def emit(key: str) -> EventReceipt:
+            event_id = f"{self.run.id}/{key}" if not self._life else f"{self.run.id}/{self._life}/{key}"
+            receipt = await self._session.emit(self.run, event_id, name, text, channel)
+            if receipt.outcome == "conflict":  # the code changed between two tries
+                raise DedupConflict(receipt.id)
+            return receipt
+
+        return self.code(id, "emit", emit, returns=EventReceipt, retry=self.retry, is_async=True, is_told_its_key=True)
+
+    @property
+    def assumes(self) -> bool:
+        """Whether answers that a program assumes stand in for the outside: so in the testing kit."""
+        return self._session.ports.assumes
+
+    def now(self) -> datetime:
+        return self._session.ports.now()
+
+    def uuid(self) -> UUID:
+        return self._session.ports.uuid()
+
+    def random(self) -> float:
+        return self._session.ports.random()
+
+    # ------------------------------------------------------------ answering, to the body
+
+    def _check_kind(self, row: StepRow, kind: str) -> None:
+        if row.kind != kind:
+            self._refuse(f"step {row.key!r} was a {row.kind!r} when it was stored, the code makes it a {kind!r}")
+
+    def input_as(self, type_: Any) -> Any:
+        try:
+            return decode_as(self.run.state, type_)  # the input it was started with, or restarted with
+        except BadPayload as error:  # it fitted when the run started
+            return self._refuse(f"the run's input does not fit the type of the parameter any more: {error}")
+
+    def _refuse(self, message: str) -> NoReturn:
+        self._mismatch = HistoryMismatch(f"{message}; bring the old code back, or register it as a new version")
+        raise self._mismatch
+
+    def _give(self, asked: Code | Waiting, row: StepRow) -> None:
+        try:
+            value = result_of(asked, row) if isinstance(asked, Code) else answer_of(asked, row)
+        except HistoryMismatch as error:
+            self._refuse(str(error))
+        except Exception as error:
+            asked.future.set_exception(error)
+        else:
+            asked.future.set_result(value)
+
+    def _note(self, code: Code, row: NewStep) -> None:
+        """What it led to rides in the next commit, before any other code starts; the body gets it in its turn."""
+        self._outcomes += 1
+        row = msgspec.structs.replace(row, seq=live_seq(self._turn.run.ledger_seq, self._outcomes))
+        self._steps.append(row)
+        self._finished.append((code, StepRow(run_id=self.run.id, **msgspec.structs.asdict(row))))
+
+    # ------------------------------------------------------------ committing
+
+    def _has_news(self) -> bool:
+        """Whether waits opened, or were given up, since the last commit: both count from now (law 1)."""
+        self._opens = [waiting for waiting in self._opens if waiting.is_awaited]
+        return bool(self._opens or self._unseen) or any(not waiting.is_awaited for waiting in self._waits.values())
+
+    async def _record(self) -> None:
+        """Commit what is finished and what is waited for, and go on with this turn."""
+        steps, self._steps = tuple(self._steps), []
+        withdrawn = self._give_up()
+        opens, self._opens = [waiting for waiting in self._opens if waiting.is_awaited], []
+        before = self.run.wait_no
+        news = tuple(map(self._new_wait, opens))
+        unseen, self._unseen = tuple(self._unseen), []
+        run = await self._session.record(self.run, steps=steps, opens=news, withdraws=withdrawn, unseen=unseen)
+        if run is None:
+            raise LostClaim
+        self.run = run
+        numbers = itertools.count(before + 1)
+        for waiting in opens:
+            waiting.no = waiting.reaches if waiting.reaches is not None else next(numbers)
+            if not waiting.reserves:
+                self._waits[waiting.key] = waiting
+        self._committed(steps)
+
+    def _committed(self, steps: tuple[NewStep, ...]) -> None:
+        for step in steps:
+            self._session.reached("after_commit", step.key)
+
+    def _give_up(self) -> tuple[int, ...]:
+        """The numbers of open waits that the body awaited and does not await any more."""
+        given_up = [waiting for waiting in self._waits.values() if not waiting.is_awaited]
+        for waiting in given_up:
+            del self._waits[waiting.key]
+            self._open.pop(waiting.key, None)
+        numbers = tuple(waiting.no for waiting in given_up if waiting.no is not None)
+        self._withdrawn.update(numbers)
+        return numbers
+
+    def _take_back(self, waiting: Waiting) -> None:
+        """An answer that is stored, and that the body gave up before it was handed over, goes back (law 1)."""
+        row = self._stored[waiting.key]
+        if row.status == "done" and waiting.names and waiting.kind in ("receive", "signal"):
+            self._unseen.append(Unseen(key=row.key, kind=row.kind, name=waiting.names[0], result=row.result or "null"))
+
+    def _new_wait(self, waiting: Waiting) -> NewWait:
+        return NewWait(
+            key=waiting.key,
+            kind=waiting.kind,  # type: ignore[arg-type]  # one of the kinds that this module opens
+            names=waiting.names,
+            reserves=waiting.reserves,
+            reaches=waiting.reaches,
+            expected=waiting.expected,
+            timeout=waiting.timeout,
+            child=waiting.child,
+            task=waiting.task,
+            request=waiting.request,
+            agenda=waiting.agenda,
+            listening=waiting.listening,
+            details=encode(waiting.details, self._limit, "the wait's schema") if waiting.details else "{}",
+        )
+
+    async def _suspend(self) -> Turn | None:
+        if any(waiting.rest for waiting in (*self._opens, *self._waits.values())):
+            if self._has_news():
+                await self._record()
+            await self._send_rest()
+        self._give_up()
+        awaiting = tuple(waiting.no for waiting in self._waits.values() if waiting.no is not None)
+        opens = tuple(self._new_wait(waiting) for waiting in self._opens if waiting.is_awaited)
+        if not awaiting and not opens:
+            return await self._fail(BadWait("the body awaits something that is no step and no wait of this run"))
+        reached = {*self._waits, *self._reserved.keys}
+        unreached = (wait.no for key, wait in self._open.items() if key not in reached)  # the code changed (F17)
+        withdrawn = tuple(sorted({*self._withdrawn, *unreached}))
+        return await self._commit(Suspend(awaiting=awaiting), opens=opens, withdraws=withdrawn)
+
+    async def _end(self, body: asyncio.Task[Any]) -> Turn | None:
+        error = None if body.cancelled() else body.exception()
+        if body.cancelled():
+            error = asyncio.CancelledError()
+        if error is not None:
+            return await self._fail(error)
+        if isinstance(body.result(), Restart) and self.run.cancel_reason is None:
+            return await self._restart(body.result())
+        try:
+            result = encode(body.result(), self._limit, f"the result of {self._workflow.name!r}")
+        except Invalid as misfit:
+            return await self._fail(misfit)
+        return await self._commit(End(status="completed", result=result))
+
+    async def _restart(self, restart: Restart) -> Turn | None:
+        """Begin again with another input. What waits had taken and the body has not seen goes back first (law 13)."""
+        try:
+            input = self._workflow.encode_input(restart.input, self._limit)
+        except Invalid as misfit:
+            return await self._fail(misfit)
+        for asked in self._replay.asked:
+            if isinstance(asked, Waiting):
+                self._take_back(asked)
+        known = {*self._stored, *self._open, *self._replay.keys} - {LIFE}  # those of reservations among them
+        numbers = {wait.no for wait in self._turn.waits} | {
+            waiting.no for waiting in self._waits.values() if waiting.no is not None
+        }
+        move = StartAgain(input=input, forgets=tuple(sorted(known)), life=self._life + 1)
+        return await self._commit(move, withdraws=tuple(sorted(self._withdrawn | numbers)))
+
+    async def _fail(self, error: BaseException) -> Turn | None:
+        """An error that the body did not catch: the run is tried again by its policy, then fails (F16)."""
+        move, failed = after_error(error, self.run, self._workflow.retry, self._session.ports.random())
+        return await self._commit(move, forgets=failed, withdraws=self._give_up())
+
+    async def _commit(self, move: Any, **history: Any) -> Turn | None:
+        turn, steps = msgspec.structs.replace(self._turn, run=self.run), tuple(self._steps)
+        return await self._session.commit(turn, move, steps=steps, unseen=tuple(self._unseen), **history)
+
+
+def _are_pure(steps: list[NewStep | Code]) -> bool:
+    """Whether nothing is lost where all of these are run again, so that their commit can wait for the next one."""
+    return all(step.kind == PURE for step in steps)
