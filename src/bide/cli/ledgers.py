@@ -1,0 +1,101 @@
+"""`ledger show` and `ledger verify`: what happened to a run, and the proof that nobody changed the record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bide.cli.output import Cell, Column, Output, age_cell, to_json
+from bide.cli.session import Session, Target, perform
+from bide.cli.usage import AppOption, JsonOption, RunArgument, StoreOption, WorkspaceOption
+
+
+def show(
+    run: RunArgument,
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """Print everything that happened to a run, oldest first."""
+
+    async def work(session: Session) -> None:
+        entries = await session.ledger(await session.run_id(run))
+        if session.out.as_json:
+            session.out.value({"items": entries, "next_cursor": None})
+            return
+        now = await session.store.now()
+        columns = [
+            Column("seq", whole=True),
+            Column("when", whole=True),
+            Column("entry", whole=True),
+            Column("actor"),
+            Column("data"),
+        ]
+        session.out.table(
+            columns,
+            [
+                [
+                    Cell(str(e.seq)),
+                    age_cell(e.at, now),
+                    Cell(e.name),
+                    Cell(e.actor, "dim"),
+                    Cell(to_json(e.data), "dim"),
+                ]
+                for e in entries
+            ],
+        )
+
+    return perform(Target(app, store, workspace, json), work)
+
+
+def verify(
+    run: RunArgument,
+    file: Annotated[
+        bool, typer.Option("--file", help="RUN is a file that `ledger export` wrote; no store is needed.")
+    ] = False,
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """Prove that nothing in a run's ledger was changed or removed; exit code 1 where something was."""
+
+    if file:
+        return _verify_file(Path(run), Target(app, store, workspace, json))
+
+    async def work(session: Session) -> int:
+        from bide.core import ledger
+
+        row = await session.run(run)
+        pages = [(page.seq, page.entries) for page in await session.store.ledger(row.id)]
+        broken = ledger.verify(pages, row.ledger_head, row.ledger_seq)
+        reason = broken.reason if broken is not None else None
+        if reason is None:
+            told = ledger.replayed_status(entry for _, text in pages for entry in ledger.decode_page(text))
+            reason = None if told == row.status else f"the ledger tells of {told}, the run row says {row.status}"
+        if session.out.as_json:
+            session.out.value({"id": row.id, "verified": reason is None, "entries": row.ledger_seq, "reason": reason})
+        elif reason is None:
+            session.out.line(f"{row.id}: all {row.ledger_seq} entries hold", "green")
+        else:
+            session.out.line(f"{row.id}: {reason}", "red")
+        return 0 if reason is None else 1
+
+    return perform(Target(app, store, workspace, json), work)
+
+
+def _verify_file(file: Path, target: Target) -> int:
+    from bide.cli.archives import ledger_secrets, read_file
+
+    found = read_file(file, ledger_secrets(target.open_app().settings()))
+    out = Output(as_json=target.json)
+    if out.as_json:
+        told = {"id": found.run.id, "verified": True, "entries": len(found.entries), "reason": None}
+        out.value({**told, "signed_by": found.signed_by})
+    else:
+        signed = f", signed with {found.signed_by}" if found.signed_by else ", not signed"
+        out.line(f"{found.run.id}: all {len(found.entries)} entries hold{signed}", "green")
+    return 0

@@ -1,0 +1,311 @@
+"""`runs`, `show`, `explain`, `waits`, `unused`: the verbs that look and change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from bide.cli.output import Cell, Column, Output, age_cell, fields, status_cell, to_json, value_cell
+from bide.cli.session import Session, Target, perform
+from bide.cli.usage import (
+    AppOption,
+    CursorOption,
+    JsonOption,
+    LimitOption,
+    RunArgument,
+    StoreOption,
+    WorkspaceOption,
+    check_choice,
+    read_duration,
+)
+from bide.client.progress import Progress
+from bide.core.records import RunStatus, WaitStatus
+
+if TYPE_CHECKING:
+    from bide.core.records import Run
+    from bide.views import Page, RunInfo, WaitInfo
+
+ALL = "all"
+CHILDREN_SHOWN = 1000
+UNUSED_KEPT = 10_000  # per workspace (S12)
+
+
+def runs(
+    status: Annotated[
+        str | None, typer.Option("--status", metavar="STATUS", help=f"One of {', '.join(get_args(RunStatus))}.")
+    ] = None,
+    definition: Annotated[
+        str | None, typer.Option("--definition", metavar="NAME", help="Of this definition only.")
+    ] = None,
+    held: Annotated[bool, typer.Option("--held", help="Only runs that bide holds back.")] = False,
+    limit: LimitOption = 100,
+    cursor: CursorOption = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """List runs, oldest first."""
+    check_choice(status, get_args(RunStatus), "--status")
+
+    async def work(session: Session) -> None:
+        page = await session.client.runs(status=status, definition=definition, held=held, cursor=cursor, limit=limit)
+        now = await session.store.now()
+        columns = [
+            Column("id", whole=True),
+            Column("status", whole=True),
+            Column("age", whole=True),
+            Column("definition"),
+            Column("step"),
+            Column("key"),
+        ]
+        print_page(session.out, page, "runs", columns, [_run_row(info, now) for info in page])
+
+    return perform(Target(app, store, workspace, json), work)
+
+
+def _run_row(info: RunInfo, now: datetime) -> list[Cell]:
+    return [
+        Cell(info.id),
+        status_cell(info.status, info.held),
+        age_cell(info.created_at, now),
+        Cell(info.definition),
+        Cell(info.step, "dim" if info.ended_at else ""),
+        Cell(info.correlation_key or "-", "" if info.correlation_key else "dim"),
+    ]
+
+
+def waits(
+    context: typer.Context,
+    run: Annotated[str | None, typer.Option("--run", metavar="RUN", help="Of this run only.")] = None,
+    older_than: Annotated[str | None, typer.Option("--older-than", metavar="TIME", help='Such as "1d".')] = None,
+    status: Annotated[
+        str, typer.Option("--status", metavar="STATUS", help=f"{', '.join(get_args(WaitStatus))}, or all.")
+    ] = "waiting",
+    limit: LimitOption = 100,
+    cursor: CursorOption = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """List what runs wait for; move, fail, cancel or assign it."""
+    if context.invoked_subcommand is not None:
+        return 0
+    check_choice(status, (*get_args(WaitStatus), ALL), "--status")
+    age = read_duration(older_than, "--older-than")
+
+    async def work(session: Session) -> None:
+        page = await session.client.waits(
+            run_id=await session.run_id(run) if run is not None else None,
+            older_than=age,
+            status=None if status == ALL else status,
+            cursor=cursor,
+            limit=limit,
+        )
+        now = await session.store.now()
+        columns = [Column("id", whole=True), *WAIT_COLUMNS[1 if status == ALL else 2 :]]
+        rows = [[Cell(info.id), *_wait_row(info, now)[1 if status == ALL else 2 :]] for info in page]
+        print_page(session.out, page, "waits", columns, rows)
+
+    return perform(Target(app, store, workspace, json), work)
+
+
+WAIT_COLUMNS = [
+    Column("no", whole=True),
+    Column("status", whole=True),
+    Column("since", whole=True),
+    Column("deadline", whole=True),
+    Column("for"),
+]
+
+
+def _wait_row(info: WaitInfo, now: datetime) -> list[Cell]:
+    if info.closed_at is not None:
+        deadline = Cell("-", "dim")
+    elif info.deadline is None:
+        deadline = Cell("none", "yellow")
+    else:
+        deadline = age_cell(info.deadline, now)
+    return [
+        Cell(info.id.rpartition("_")[2]),
+        status_cell(info.status),
+        age_cell(info.opened_at, now),
+        deadline,
+        Cell(_awaited(info)),
+    ]
+
+
+def _awaited(info: WaitInfo) -> str:
+    if info.kind == "children":
+        return f"children ({info.received} of {info.expected})"
+    return ", ".join(info.names) or info.kind
+
+
+def unused(
+    limit: LimitOption = 100,
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """List what arrived and could not be used."""
+
+    async def work(session: Session) -> None:
+        rows = await session.client.unused(limit=limit)
+        now = await session.store.now()
+        columns = [
+            Column("id", whole=True),
+            Column("came", whole=True),
+            Column("signal"),
+            Column("target"),
+            Column("reason"),
+        ]
+        if session.out.as_json:
+            session.out.value({"items": rows, "next_cursor": None})
+        elif not rows:
+            session.out.note("everything that arrived could be used")
+        else:
+            session.out.table(
+                columns,
+                [[Cell(r.id), age_cell(r.at, now), Cell(r.name), Cell(r.target), Cell(r.reason)] for r in rows],
+            )
+
+    return perform(Target(app, store, workspace, json), work)
+
+
+def print_page(
+    out: Output, page: Page[Any], what: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
+) -> None:
+    if out.as_json:
+        out.value({"items": list(page), "next_cursor": page.next_cursor})
+        return
+    if not page:
+        out.note(f"no {what}")
+        return
+    out.table(columns, rows)
+    if page.next_cursor is not None:
+        out.note(f"there may be more: add --cursor {page.next_cursor}")
+
+
+# ---------------------------------------------------------------- one run
+
+
+def show(
+    run: RunArgument,
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """Show a run: its facts, state, waits, inbox and error."""
+
+    async def work(session: Session) -> None:
+        run_id = await session.run_id(run)
+        info = await session.client.get(run_id)
+        page = await session.client.waits(run_id=run_id, status=None, limit=1000)
+        inbox = await session.client.inbox(run_id)
+        out = session.out
+        if out.as_json:
+            progress = await session.client.progress(run_id)
+            out.value({**fields(info), "waits": list(page), "inbox": inbox, "progress": progress})
+            return
+        now = await session.store.now()
+        out.facts(_facts(info, now))
+        progress = await session.client.progress(run_id)
+        if progress.expected:
+            out.line()
+            out.line(f"items    {_spoken(progress)}")
+        if page:
+            out.line()
+            out.line("waits", "bold")
+            out.table(WAIT_COLUMNS, [_wait_row(wait, now) for wait in page])
+        if inbox:
+            out.line()
+            out.line("inbox", "bold")
+            columns = [Column("id", whole=True), Column("came", whole=True), Column("signal"), Column("payload")]
+            out.table(
+                columns,
+                [[Cell(s.id), age_cell(s.received_at, now), Cell(s.name), Cell(to_json(s.payload))] for s in inbox],
+            )
+
+    return perform(Target(app, store, workspace, json), work)
+
+
+def _spoken(progress: Progress) -> str:
+    """Counts of items in words, those that are nought left out."""
+    parts = [f"{progress.expected} expected" if progress.is_filled else f"{progress.expected} so far"]
+    for name in ("dispatched", "answered", "done", "dropped", "rejected"):
+        if count := getattr(progress, name):
+            parts.append(f"{count} {name}")
+    return ", ".join([*parts, *([f"{progress.dead} in dead letters"] if progress.dead else [])])
+
+
+def _facts(info: RunInfo, now: datetime) -> list[tuple[str, Cell]]:
+    facts = [
+        ("id", Cell(info.id, "bold")),
+        ("definition", Cell(f"{info.definition}@{info.version}")),
+        ("status", status_cell(info.status, info.held)),
+        ("step", Cell(info.step)),
+        ("attempt", Cell(str(info.attempt)) if info.attempt else None),
+        ("workspace", Cell(info.workspace)),
+        ("key", Cell(info.correlation_key) if info.correlation_key is not None else None),
+        ("tags", Cell(", ".join(f"{k}={v}" for k, v in info.tags.items())) if info.tags else None),
+        ("parent", Cell(info.parent_id) if info.parent_id is not None else None),
+        ("retry of", Cell(info.retry_of) if info.retry_of is not None else None),
+        ("created", age_cell(info.created_at, now)),
+        ("changed", age_cell(info.updated_at, now)),
+        ("ended", age_cell(info.ended_at, now) if info.ended_at is not None else None),
+        ("input", value_cell(info.input)),
+        ("state", value_cell(info.state) if info.state != info.input else None),
+        ("result", value_cell(info.result) if info.status == "completed" else None),
+        ("error", Cell(str(info.error), "red" if info.status == "failed" else "") if info.error is not None else None),
+    ]
+    return [(name, cell) for name, cell in facts if cell is not None]
+
+
+def explain(
+    run: RunArgument,
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """Say why a run stands where it stands, and what to do.
+
+    What it waits for, since when and until when, who can answer and how, and what was refused.
+    """
+    target = Target(app, store, workspace, json)
+
+    async def work(session: Session) -> None:
+        row = await session.run(run)
+        said = await _explanation(session, row)
+        if session.out.as_json:
+            session.out.value({"id": row.id, "status": row.status, "held": row.held, "explanation": said})
+            return
+        for at, sentence in enumerate(said):
+            session.out.sentence(sentence, style="bold" if at == 0 else "")
+
+    return perform(target, work)
+
+
+async def _explanation(session: Session, row: Run) -> list[str]:
+    from bide.core import explaining
+    from bide.stores.interface import RunFilter, WaitFilter
+
+    store, workspace = session.store, row.workspace
+    children = RunFilter(workspace=workspace, parent_id=row.id)
+    refused = await store.unused(workspace, limit=UNUSED_KEPT)
+    return explaining.explain(
+        row,
+        await store.waits(WaitFilter(workspace=workspace, run_id=row.id, status=None), after=None, limit=1000),
+        await store.inbox(row.id),
+        await store.runs(children, after=None, limit=CHILDREN_SHOWN) if row.has_children else [],
+        [unused for unused in refused if unused.run_id == row.id],
+        await store.now(),
+        ledger=await session.ledger(row.id),
+        options=session.target.options(),
+    )

@@ -1,0 +1,200 @@
+"""`serve` and `dev`: the HTTP API, alone or with a worker in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import shlex
+import sys
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from bide.cli.access import make_key
+from bide.cli.output import Output, to_json
+from bide.cli.session import Target, check_secrets, without_password
+from bide.cli.usage import AppOption, JsonOption, StoreOption, UsageProblem, WorkspaceOption
+from bide.core.access import SCOPES
+from bide.core.durations import parse_duration
+from bide.errors import BadConfiguration, BideError
+
+if TYPE_CHECKING:
+    from bide.app import App
+
+DEV_KEY = "BIDE_DEV_KEY"
+LOOK_SECONDS = 0.5
+
+TargetArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="FILE.py|MODULE:APP", help="The app, in place of --app.", show_default=False),
+]
+HostOption = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")]
+PortOption = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="0 takes a free one.")]
+
+
+def serve(
+    target: TargetArgument = None,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8000,
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """Serve the HTTP API. Workers run elsewhere: `bide worker`."""
+    aim = _aim("serve", target or app, store, workspace, json)
+    found = aim.open_app()
+    check_secrets(found)
+    _log()
+    return asyncio.run(_serve(aim, found, found.opened(), host, port))
+
+
+def dev(
+    target: TargetArgument = None,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8000,
+    reload: Annotated[bool, typer.Option("--reload/--no-reload", help="Start again when the code changes.")] = True,
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """Serve the HTTP API and run a worker, in one process, for trying things out.
+
+    Prints a key, the URLs, and a line to try.
+    """
+    aim = _aim("dev", target or app, store, workspace, json)
+    found = aim.open_app()
+    _log()
+    watched = _Watch() if reload else None
+    code = asyncio.run(_serve(aim, found, found.lifespan(), host, port, watched=watched, is_dev=True))
+    if watched is not None and watched.changed is not None:
+        print(f"{watched.changed} changed: starting again", file=sys.stderr, flush=True)
+        os.execv(sys.executable, [sys.executable, "-m", "bide", *sys.argv[1:]])
+    return code
+
+
+def _aim(verb: str, app: str | None, store: str | None, workspace: str, json: bool) -> Target:
+    if not app:
+        raise UsageProblem(
+            f"`bide {verb}` needs the app: bide {verb} shop.py, or bide {verb} module:app, or set BIDE_APP",
+            "app_missing",
+        )
+    return Target(app, store, workspace, json)
+
+
+def _log() -> None:
+    if not logging.root.handlers:  # the app may have set up its own
+        logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+
+async def _serve(
+    aim: Target,
+    app: App,
+    life: AbstractAsyncContextManager[Any],
+    host: str,
+    port: int,
+    *,
+    watched: _Watch | None = None,
+    is_dev: bool = False,
+) -> int:
+    from bide.cli.worker import Stop
+
+    try:
+        listening = importlib.import_module("bide.server.listening")
+    except ModuleNotFoundError as error:
+        raise BadConfiguration(
+            f"the HTTP API needs a package that is not installed ({error.name}); "
+            "install it with: pip install 'bide[server]'"
+        ) from error
+    if is_dev and "public_url" not in app.settings().sources and port:
+        app.configure(public_url=f"http://localhost:{port}")
+    stop = Stop(asyncio.get_running_loop(), quiet=False)
+    async with life:
+        key = await _dev_key(app, aim.workspace) if is_dev else None
+        server = listening.listener(app.asgi(), host, port)
+
+        def ready(bound: int) -> None:
+            _announce(aim, app, f"http://{host}:{bound}", key)
+
+        watching = asyncio.create_task(watched.until_changed(stop)) if watched is not None else None
+        try:
+            await listening.listen(server, stop.asked, ready)
+        finally:
+            if watching is not None:
+                watching.cancel()
+    return 0
+
+
+async def _dev_key(app: App, workspace: str) -> str:
+    """The same key after a restart for changed code; it is good for a day."""
+    known = os.environ.get(DEV_KEY)
+    if known is not None:
+        return known
+    scopes = tuple(SCOPES)
+    text, _ = await make_key(await app.runtime(), workspace, scopes, name="dev", expires=parse_duration("1d"))
+    os.environ[DEV_KEY] = text
+    return text
+
+
+def _announce(aim: Target, app: App, url: str, key: str | None) -> None:
+    line = _try_it(app, url, key) if key is not None else None
+    if aim.json:
+        said = {"event": "ready", "url": url, "app": app.name, "pid": os.getpid(), "key": key, "curl": line}
+        print(to_json({name: value for name, value in said.items() if value is not None}), flush=True)
+        return
+    out = Output(as_json=False)
+    out.line(f"{app.name} is served at {url}, on {without_password(app.settings().store)}")
+    out.line(f"API: {url}/docs")
+    if key is not None:
+        out.line(f"key: {key}")
+    if line is not None:
+        out.line(f"try: {line}")
+    sys.stdout.flush()
+
+
+def _try_it(app: App, url: str, key: str) -> str:
+    """A line that works: it starts a run that needs no input, or looks at the runs."""
+    head = ["curl", "-s", "-H", f"Authorization: Bearer {key}"]
+    for name in sorted(app.registry.names()):
+        try:
+            app.registry.get(name).encode_input(None, 1024)
+        except BideError:
+            continue
+        body = msgspec.json.encode({"definition": name}).decode()
+        return shlex.join([*head, "-H", "Content-Type: application/json", "-d", body, f"{url}/v1/runs"])
+    return shlex.join([*head, f"{url}/v1/runs"])
+
+
+class _Watch:
+    """Looks at the files of the modules that this process has loaded from the folder it runs in."""
+
+    def __init__(self) -> None:
+        self.changed: str | None = None
+        self._seen = self._times()
+
+    def _times(self) -> dict[str, float]:
+        here = os.getcwd()
+        files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        times = {}
+        for file in files:
+            if file and file.startswith(here) and "site-packages" not in file:
+                try:
+                    times[file] = Path(file).stat().st_mtime
+                except OSError:
+                    continue
+        return times
+
+    async def until_changed(self, stop: Any) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for file, time in self._times().items():
+                if self._seen.setdefault(file, time) != time:
+                    self.changed = file.removeprefix(os.getcwd()).lstrip("/")
+                    stop.ask()
+                    return

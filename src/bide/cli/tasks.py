@@ -1,0 +1,302 @@
+"""`answer`, `waits move|fail|cancel|assign` and `dead-letters`: what people and operators do to open waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bide.cli import looking
+from bide.cli.changing import OUTCOMES
+from bide.cli.output import Cell, Column, age_cell
+from bide.cli.session import Session, Target, perform
+from bide.cli.usage import (
+    AppOption,
+    CursorOption,
+    JsonOption,
+    LimitOption,
+    StoreOption,
+    UsageProblem,
+    WorkspaceOption,
+    read_duration,
+    read_json,
+)
+
+if TYPE_CHECKING:
+    from bide.views import WaitsChanged
+
+
+def answer(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="An interaction, wait or signal id.")],
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="JSON, @file, or - for stdin.", show_default=False)
+    ] = None,
+    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who answers.", show_default=False)] = None,
+    shown: Annotated[
+        str | None,
+        typer.Option("--shown", metavar="DIGEST", help="The digest of what they saw.", show_default=False),
+    ] = None,
+    dedup_key: Annotated[
+        str | None,
+        typer.Option("--dedup-key", metavar="KEY", help="Makes sending it again harmless.", show_default=False),
+    ] = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """Answer a task, a wait or a signal id.
+
+    Who is in which group is known to the app: give --app where a group may answer.
+    """
+
+    async def work(session: Session) -> None:
+        given = read_json(data, "the answer", session.runtime.settings.max_payload_bytes)
+        receipt = await session.client.answer(target, given, by, dedup_key, shown=shown)
+        if session.out.as_json:
+            session.out.value(receipt)
+            return
+        said = SAID.get(receipt.outcome, OUTCOMES.get(receipt.outcome, "{run}")).format(run=receipt.run_id)
+        session.out.line(f"{receipt.outcome}: {said}", "green" if receipt.outcome == "woke" else "")
+
+    return perform(Target(app, store, workspace, json), work)
+
+
+SAID = {
+    "woke": "{run} has its answer and goes on",
+    "queued": "the answer counts; {run} waits for more of them",
+    "duplicate": "{run} had this answer already; nothing was changed",
+}
+
+# ---------------------------------------------------------------- open waits
+
+IdArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[WAIT]", help="A wait or interaction id; else every wait that the filters find."),
+]
+ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the ledger.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only print which waits are meant.")]
+RunFilter = Annotated[str | None, typer.Option("--run", metavar="RUN", help="Filter: of this run.")]
+DefinitionFilter = Annotated[str | None, typer.Option("--definition", metavar="NAME", help="Filter.")]
+ChannelFilter = Annotated[str | None, typer.Option("--channel", metavar="NAME", help="Filter.")]
+KindFilter = Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Filter: task, signal, sleep, …")]
+OfAssigneeFilter = Annotated[str | None, typer.Option("--of", metavar="NAME", help="Filter: assigned to them.")]
+OfGroupFilter = Annotated[str | None, typer.Option("--of-group", metavar="GROUP", help="Filter: of this group.")]
+AgeFilter = Annotated[str | None, typer.Option("--older-than", metavar="TIME", help='Filter, such as "1d".')]
+
+
+def move(
+    deadline: Annotated[str, typer.Option("--deadline", metavar="TIME", help='From now, such as "2d"; or "never".')],
+    reason: ReasonOption,
+    wait: IdArgument = None,
+    dry_run: DryRunOption = False,
+    run: RunFilter = None,
+    definition: DefinitionFilter = None,
+    channel: ChannelFilter = None,
+    kind: KindFilter = None,
+    of: OfAssigneeFilter = None,
+    of_group: OfGroupFilter = None,
+    older_than: AgeFilter = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """Move the deadline of open waits."""
+    until = None if deadline == "never" else read_duration(deadline, "--deadline")
+    where = _where(run, definition, channel, kind, of, of_group, older_than)
+    return _change(
+        Target(app, store, workspace, json), wait, where, reason, dry_run, "update", "moved", {"deadline": until}
+    )
+
+
+def assign(
+    reason: ReasonOption,
+    wait: IdArgument = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="NAME", help="Whom to give it to.")] = None,
+    to_group: Annotated[str | None, typer.Option("--to-group", metavar="GROUP", help="Or to which group.")] = None,
+    dry_run: DryRunOption = False,
+    run: RunFilter = None,
+    definition: DefinitionFilter = None,
+    channel: ChannelFilter = None,
+    kind: KindFilter = None,
+    of: OfAssigneeFilter = None,
+    of_group: OfGroupFilter = None,
+    older_than: AgeFilter = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """Give open waits to others."""
+    if to is None and to_group is None:
+        raise UsageProblem("whom is it for? give --to, --to-group or both")
+    where = _where(run, definition, channel, kind, of, of_group, older_than)
+    people = {"assignee": to, "group": to_group}
+    return _change(Target(app, store, workspace, json), wait, where, reason, dry_run, "update", "assigned", people)
+
+
+def fail(
+    reason: ReasonOption,
+    wait: IdArgument = None,
+    dry_run: DryRunOption = False,
+    run: RunFilter = None,
+    definition: DefinitionFilter = None,
+    channel: ChannelFilter = None,
+    kind: KindFilter = None,
+    of: OfAssigneeFilter = None,
+    of_group: OfGroupFilter = None,
+    older_than: AgeFilter = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """Fail open waits: their runs are told why."""
+    where = _where(run, definition, channel, kind, of, of_group, older_than)
+    return _change(Target(app, store, workspace, json), wait, where, reason, dry_run, "fail", "failed", {})
+
+
+def cancel(
+    reason: ReasonOption,
+    wait: IdArgument = None,
+    dry_run: DryRunOption = False,
+    run: RunFilter = None,
+    definition: DefinitionFilter = None,
+    channel: ChannelFilter = None,
+    kind: KindFilter = None,
+    of: OfAssigneeFilter = None,
+    of_group: OfGroupFilter = None,
+    older_than: AgeFilter = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """Cancel open waits: their runs are told why."""
+    where = _where(run, definition, channel, kind, of, of_group, older_than)
+    return _change(Target(app, store, workspace, json), wait, where, reason, dry_run, "cancel", "cancelled", {})
+
+
+def _where(
+    run: str | None,
+    definition: str | None,
+    channel: str | None,
+    kind: str | None,
+    of: str | None,
+    of_group: str | None,
+    older_than: str | None,
+) -> dict[str, Any]:
+    age = read_duration(older_than, "--older-than")
+    given = {"run_id": run, "definition": definition, "channel": channel, "kind": kind, "older_than": age}
+    found = {**given, "assignee": of, "group": of_group}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _change(
+    target: Target,
+    wait: str | None,
+    where: dict[str, Any],
+    reason: str,
+    dry_run: bool,
+    verb: str,
+    done: str,
+    changes: dict[str, Any],
+) -> int:
+    if (wait is None) == (not where):
+        raise UsageProblem("name one wait, or say by filters which are meant")
+
+    async def work(session: Session) -> None:
+        client: Any = session.client
+        if "run_id" in where:
+            where["run_id"] = await session.run_id(where["run_id"])
+        if wait is None:
+            in_bulk = {f"to_{name}" if name != "deadline" else name: value for name, value in changes.items()}
+            changed = await getattr(client, f"{verb}_waits")(reason=reason, dry_run=dry_run, **in_bulk, **where)
+            _print_changed(session, changed, done)
+            return
+        if not dry_run:
+            await getattr(client, f"{verb}_wait")(wait, reason=reason, **changes)
+        from bide.views import WaitsChanged
+
+        _print_changed(session, WaitsChanged(ids=((await client.wait(wait)).id,), dry_run=dry_run), done)
+
+    return perform(target, work)
+
+
+def _print_changed(session: Session, changed: WaitsChanged, done: str) -> None:
+    if session.out.as_json:
+        session.out.value({"ids": changed.ids, "count": changed.count, "dry_run": changed.dry_run})
+        return
+    for id in changed.ids:
+        session.out.line(f"{id} {'would be ' if changed.dry_run else ''}{done}")
+    if not changed.ids:
+        session.out.note("no open wait was found")
+
+
+# ---------------------------------------------------------------- dead letters
+
+LETTER_COLUMNS = [
+    Column("id", whole=True),
+    Column("kind", whole=True),
+    Column("since", whole=True),
+    Column("tries", whole=True),
+    Column("error"),
+]
+
+
+def dead_letters(
+    context: typer.Context,
+    limit: LimitOption = 100,
+    cursor: CursorOption = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """List, retry or discard what bide stopped retrying."""
+    if context.invoked_subcommand is not None:
+        return 0
+
+    async def work(session: Session) -> None:
+        page = await session.client.dead_letters(cursor=cursor, limit=limit)
+        now = await session.store.now()
+        rows = [
+            [Cell(row.id), Cell(row.kind), age_cell(row.at, now), Cell(str(row.tries)), Cell(row.error)] for row in page
+        ]
+        looking.print_page(session.out, page, "dead letters", LETTER_COLUMNS, rows)
+
+    return perform(Target(app, store, workspace, json), work)
+
+
+def retry(
+    id: Annotated[str, typer.Argument(metavar="ID", help="Of the dead letter.")],
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """Try it again from the start."""
+    return _settle(Target(app, store, workspace, json), id, "retry", "is tried again")
+
+
+def discard(
+    id: Annotated[str, typer.Argument(metavar="ID", help="Of the dead letter.")],
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """Give it up."""
+    return _settle(Target(app, store, workspace, json), id, "discard", "is discarded")
+
+
+def _settle(target: Target, id: str, action: str, said: str) -> int:
+    async def work(session: Session) -> None:
+        await getattr(session.client, f"{action}_dead_letter")(id)
+        if session.out.as_json:
+            session.out.value({"id": id, "done": action})
+        else:
+            session.out.line(f"{id} {said}")
+
+    return perform(target, work)

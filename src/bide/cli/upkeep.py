@@ -1,0 +1,102 @@
+"""`audit` and `migrate`: keeping a store in order."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bide.cli.output import Output, fields
+from bide.cli.session import Session, Target, perform, without_password
+from bide.cli.usage import AppOption, JsonOption, StoreOption, WorkspaceOption
+
+MEANINGS = {
+    "I1": "every admitted signal is unread, was used once, or went with its run",
+    "I2": "a signal is used by one step only",
+    "I3": "a step uses up only signals that it was handed",
+    "I4": "a waiting run has an open wait and no unread signal that should have woken it",
+    "I5": "a wait ends once, and the run knows which of its waits are open",
+    "I6": "a token is open only while its wait is",
+    "I7": "a run ends once, and nothing of an ended run stays open",
+    "I8": "the claims of a run are numbered upwards, and only the newest may commit",
+    "I9": "a running run has a lease, a ready one is in the queue",
+    "I10": "a cancelled run makes no progress",
+    "I11": "every deadline has its timer, and no timer is without a deadline",
+    "I12": "what is sent belongs to a wait",
+    "I13": "a parent counts each child's end once, and goes on when all have ended",
+    "I14": "rows belong together and to one workspace",
+    "I15": "a request that is repeated has the effect of one",
+    "I16": "the ledger is whole, and it tells of the status that the run has",
+    "I17": "what was acknowledged is stored",
+    "I18": "nothing is lost and nothing is counted twice",
+}
+
+
+def audit(
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """Check every invariant on the whole store.
+
+    Prints each row that breaks one, and what should hold; the exit code is 1 then.
+    """
+
+    async def work(session: Session) -> int:
+        violations = await session.store.audit()
+        out = session.out
+        if out.as_json:
+            items = [{**fields(v), "meaning": MEANINGS.get(v.invariant)} for v in violations]
+            out.value({"items": items, "next_cursor": None})
+        elif not violations:
+            counts = await session.store.count_runs(None)
+            out.line(f"all invariants hold ({sum(counts.values())} runs)", "green")
+        else:
+            for violation in violations:
+                out.sentence(f"{violation.id} {violation.detail}", bullet=f"{violation.invariant:<4}", style="red")
+                meaning = MEANINGS.get(violation.invariant)
+                if meaning is not None:
+                    out.sentence(f"it should hold that {meaning}", bullet="    ")
+            out.note(f"{len(violations)} broken; stop the workers, keep a copy of the store, and look at these first")
+        return 1 if violations else 0
+
+    return perform(Target(app, store, workspace, json), work)
+
+
+def migrate(
+    app: AppOption = None,
+    store: StoreOption = None,
+    workspace: WorkspaceOption = "default",
+    json: JsonOption = False,
+) -> int:
+    """Bring the schema of the store up to date.
+
+    PostgreSQL needs it; other stores do it by themselves.
+    """
+    target = Target(app, store, workspace, json)
+    url = target.open_app().settings().store
+    out = Output(as_json=json)
+    taken: list[int] = []
+    if url.startswith(("postgresql://", "postgres://")):
+        taken = asyncio.run(_migrate_postgres(url))
+        done = f"took step {', '.join(map(str, taken))}" if taken else "it was up to date"
+        said = f"{without_password(url)}: {done}"
+    else:
+        from bide.engine.runtime import open_store
+
+        open_store(url, target.open_app().settings())  # a wrong URL is said here too
+        said = f"{url}: nothing to do; it is brought up to date whenever it is opened"
+    if out.as_json:
+        out.value({"store": without_password(url), "steps": taken, "message": said})
+    else:
+        out.line(said)
+    return 0
+
+
+async def _migrate_postgres(url: str) -> list[int]:
+    from bide.engine.runtime import open_store
+    from bide.engine.settings import Settings
+
+    open_store(url, Settings())  # says what is wrong with the URL or what is not installed
+    from bide.stores.postgres.schema import migrate as take_steps
+
+    return await take_steps(url)

@@ -1,0 +1,55 @@
+"""Answers to waits that the outside holds a name of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bide.authoring.checks import check_key, check_text
+from bide.authoring.machine import encode
+from bide.client.door import Door
+from bide.client.groups import groups_of
+from bide.client.refusals import raise_refused_answer
+from bide.core.commands import Complete, Denied, Receipt
+from bide.core.payloads import digest
+from bide.core.records import RunId
+from bide.errors import Forbidden
+
+
+class Answering(Door):
+    async def complete(
+        self,
+        signal_id: str,
+        data: Any = None,
+        *,
+        run_id: str | None = None,
+        by: str | None = None,
+        dedup_key: str | None = None,
+        check: bool = True,
+    ) -> Receipt:
+        """Answer the one wait that holds a signal id; durable when this returns.
+
+        The data is checked against the wait's schema before the run is let go on. *run_id* says which run is meant
+        after a collision, *by* who answers. Raises `Forbidden`; and `NoTarget`, `BadInput`, `AlreadyAnswered` and
+        `SignalCollisionError`, or with `check=False` the receipt says so instead.
+        """
+        runtime = await self._open()
+        text = encode(data, runtime.settings.max_payload_bytes, "the data")
+        command = Complete(
+            workspace=self.workspace,
+            actor=self.actor,
+            signal_id=check_key(signal_id, "signal id"),
+            message_id=runtime.ports.message_id(),
+            data=text,
+            digest=digest(text)[:32],
+            only_run=RunId(run_id) if run_id is not None else None,
+            by=by,
+            groups=await groups_of(runtime, by),
+            dedup_key=check_text(dedup_key, "dedup key") if dedup_key is not None else None,
+        )
+        receipt = await self._submit(command)
+        if isinstance(receipt, Denied):
+            raise Forbidden(signal_id, receipt.reason)
+        assert isinstance(receipt, Receipt)
+        if check:
+            raise_refused_answer(receipt, signal_id)
+        return receipt

@@ -1,0 +1,64 @@
+"""The end of a run: waiting for it, and bringing it about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bide.authoring.checks import is_name
+from bide.authoring.machine import encode
+from bide.client.door import Door, duration
+from bide.core.commands import Cancel, Cancelled, Unknown
+from bide.core.durations import Duration
+from bide.core.records import FINAL, RunId
+from bide.core.records import Run as RunRow
+from bide.errors import RunIsFinal, RunNotFound, RunTimeoutError
+from bide.views import result_of
+
+FIRST_LOOK = 0.1
+
+
+class Ending(Door):
+    async def result(self, run_id: str, *, timeout: Duration | None = None) -> Any:
+        """Wait for the end and return the result.
+
+        Raises `RunFailedError`, `RunStoppedError`, `RunCancelledError`, or `RunTimeoutError` (the run goes on).
+        """
+        return result_of(await self._end(run_id, timeout, look_first=True))
+
+    async def _end(self, run_id: str, timeout: Duration | None, *, look_first: bool) -> RunRow:
+        """The row of a run that has ended. Ends that this process commits are heard of; others are looked for."""
+        runtime = await self._open()
+        limit = duration(timeout, "timeout")
+        monotonic = runtime.ports.monotonic
+        until = None if limit is None else monotonic() + limit.total_seconds()
+        longest = runtime.settings.poll_interval.total_seconds()
+        # The more runs are waited for, the less often each is looked at: the store has better things to do then.
+        pause = min(longest, FIRST_LOOK * (1 + runtime.awaited_ends / 10))
+        while True:
+            if look_first:
+                row = await self._find(run_id)
+                if row.status in FINAL:
+                    return row
+            left = None if until is None else until - monotonic()
+            if look_first and left is not None and left <= 0:
+                raise RunTimeoutError(run_id, row.status)
+            heard = await runtime.end_of(RunId(run_id), pause if left is None else min(pause, max(0.0, left)))
+            if heard is not None:
+                return heard
+            is_late = until is not None and monotonic() >= until
+            look_first, pause = is_late or await runtime.looks.has_news(RunId(run_id)), min(longest, pause * 2)
+
+    async def cancel(self, run_id: str, *, reason: str = "", force: bool = False) -> None:
+        """Cancel a run. Raises `RunNotFound`, and `RunIsFinal` where it has ended otherwise."""
+        if not is_name(run_id):
+            raise RunNotFound(run_id)
+        runtime = await self._open()
+        encode(reason, runtime.settings.max_payload_bytes, "the reason")
+        reply = await self._submit(
+            Cancel(workspace=self.workspace, actor=self.actor, run_id=RunId(run_id), reason=str(reason), force=force)
+        )
+        if isinstance(reply, Unknown):
+            raise RunNotFound(run_id)
+        assert isinstance(reply, Cancelled)
+        if reply.already_final and reply.run.status != "cancelled":
+            raise RunIsFinal(run_id, reply.run.status)

@@ -1,0 +1,137 @@
+"""A client's command before the app's policies: allowed, denied, or put before a person first (G1)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NoReturn, TypeVar, cast
+
+import msgspec
+
+from bide.core.approvals import APPROVAL, Asked, encode_command
+from bide.core.commands import AnyCommand, Complete, Deliver, Emit, NoteDenial, Once, Start
+from bide.core.durations import parse_duration
+from bide.core.governing import Action, Allow, Deny, NeedsApproval, about, actions_of
+from bide.core.records import RunId, Wait
+from bide.core.redaction import covered, names_in
+from bide.engine.runtime import Runtime, in_own_transaction
+from bide.errors import ApprovalNeeded, PolicyDenied
+from bide.stores.interface import WaitFilter
+
+C = TypeVar("C", bound=AnyCommand)
+MOST_WAITS = 1000
+
+
+async def governed(runtime: Runtime, command: C) -> C:
+    """The command with the verdict of the policies in it.
+
+    Raises `PolicyDenied`, with the denial on record, and `ApprovalNeeded`, with a run that asks for it.
+    """
+    if isinstance(command, Emit):
+        return cast(C, await _with_allowed_starts(runtime, command))
+    notes = []
+    for found in actions_of(command):
+        action = await _looked_up(runtime, found, command)
+        verdict = await runtime.registry.governor.verdict(action)
+        match verdict:
+            case Allow():
+                notes += [verdict.note] if verdict.note else []
+            case Deny():
+                await _refuse(runtime, command, action, verdict.reason)
+            case NeedsApproval():
+                await _ask(runtime, command, action, verdict)
+    return msgspec.structs.replace(command, verdict="; ".join(notes)) if notes else command
+
+
+async def _with_allowed_starts(runtime: Runtime, command: Emit) -> Emit:
+    """An event is a fact and is not denied; what it would start may be, each for itself."""
+    allowed = []
+    for start in command.starts:
+        with suppress(PolicyDenied):  # it is on record, or somebody is asked
+            allowed.append(await governed(runtime, start))
+    return msgspec.structs.replace(command, starts=tuple(allowed))
+
+
+async def _looked_up(runtime: Runtime, action: Action, command: AnyCommand) -> Action:
+    """The action with the run and the wait that it concerns. They may move before the command is decided; what may
+    happen to them then, the core decides."""
+    inner = command.command if isinstance(command, Once) else command
+    run_id, no = action.run_id, None
+    if isinstance(inner, Deliver) and run_id is None:
+        run_id = await runtime.store.holder(inner.workspace, inner.target)
+    elif isinstance(inner, Complete):
+        name = await runtime.store.name(inner.workspace, "signal", inner.signal_id)
+        if name is not None:
+            run_id, no = name.run_id, name.message_id.rstrip("!")
+    row = await runtime.store.run(action.workspace, run_id) if run_id is not None else None
+    wait = await _wait(runtime, action, run_id, no) if row is not None else None
+    return about(action, row, wait)
+
+
+async def _wait(runtime: Runtime, action: Action, run_id: str | None, no: str | None) -> Wait | None:
+    if action.wait_id is None and no is None:
+        return None
+    waits = await runtime.store.waits(WaitFilter(run_id=run_id, status=None), after=None, limit=MOST_WAITS)
+    return next((wait for wait in waits if wait.id == action.wait_id or str(wait.no) == no), None)
+
+
+def _target(action: Action) -> str:
+    target = action.definition if action.kind == "start" else action.run_id
+    return target or ", ".join(action.names)
+
+
+async def _refuse(runtime: Runtime, command: AnyCommand, action: Action, reason: str) -> NoReturn:
+    denied = NoteDenial(
+        workspace=action.workspace,
+        actor=command.actor,
+        id=runtime.ports.message_id(),
+        action=action.kind,
+        principal=action.principal,
+        reason=reason,
+        target=_target(action),
+        payload=msgspec.json.encode(action.data).decode(),
+        run_id=RunId(action.run_id) if action.run_id is not None and action.kind != "start" else None,
+    )
+    if not in_own_transaction.get():  # whose lock the record would wait for
+        await runtime.committer.submit(denied)
+    raise PolicyDenied(action.kind, denied.target, reason)
+
+
+async def _ask(runtime: Runtime, command: AnyCommand, action: Action, needed: NeedsApproval) -> NoReturn:
+    """Start the run that asks; what was to happen waits in it."""
+    text = encode_command(command)
+    if text is None or in_own_transaction.get():
+        await _refuse(runtime, command, action, f"it needs an approval, and cannot wait for one: {needed.title}")
+    definition = runtime.registry.get(APPROVAL)
+    hidden = await _hidden(runtime, action)
+    asked = Asked(
+        action=action.kind,
+        principal=action.principal,
+        target=_target(action),
+        data=covered(action.data, names_in(hidden)),
+        title=needed.title,
+        assignee=needed.assignee,
+        group=needed.group,
+        seconds=parse_duration(needed.timeout).total_seconds(),
+        command=text,
+    )
+    start = Start(
+        workspace=action.workspace,
+        actor=command.actor,
+        run_id=runtime.ports.run_id(),
+        definition=definition.name,
+        version=definition.version,
+        style=definition.style,
+        step=definition.first_step,
+        input=definition.encode_input(asked, runtime.settings.max_payload_bytes),
+        redact="command",  # people need not see it, and it may have what its definition hides
+    )
+    await runtime.committer.submit(start)
+    raise ApprovalNeeded(action.kind, asked.target, needed.title, start.run_id)
+
+
+async def _hidden(runtime: Runtime, action: Action) -> str | None:
+    """The names of the fields that the definition concerned hides."""
+    if action.kind == "start":
+        return runtime.registry.get(action.definition or "", action.version).redact
+    row = await runtime.store.run(action.workspace, action.run_id) if action.run_id is not None else None
+    return row.redact if row is not None else None

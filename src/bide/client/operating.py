@@ -1,0 +1,237 @@
+"""What operators do: to open waits, one by one or by filter (W10, W13), and to dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Any, Literal, TypedDict, Unpack
+
+from bide.authoring.checks import check_choice, check_limit, check_text, is_name
+from bide.authoring.machine import definition_name
+from bide.client.door import PAGE, duration
+from bide.client.tasks import Tasks, _person, _reason, raise_unchanged
+from bide.core.commands import Done, Unknown
+from bide.core.durations import BadDuration, Duration, Timeout, parse_timeout
+from bide.core.records import RunId, Wait, run_of_interaction, run_of_wait
+from bide.core.requests import Amend, Beat, ChangeWait, Fail, SettleDeadLetter, Withdraw
+from bide.errors import BadInput, DeadLetterNotFound, WaitNotFound
+from bide.stores.interface import WaitFilter
+from bide.views import DeadLetterInfo, Page, WaitInfo, WaitsChanged, dead_letter_info, wait_info
+
+AT_ONCE = 200
+UNCHANGED: Any = type("Unchanged", (), {"__repr__": lambda self: "(as it is)"})()
+
+
+class Where(TypedDict, total=False):
+    """Which open waits are meant."""
+
+    run_id: str | None
+    definition: Any
+    kind: str | None
+    channel: str | None
+    assignee: str | None
+    group: str | None
+    older_than: Duration | None
+
+
+class Operating(Tasks):
+    # ------------------------------------------------------------ one wait
+
+    async def wait(self, id: str) -> WaitInfo:
+        """One wait as it stands. Raises `WaitNotFound`."""
+        run_id, no = _wait(id)
+        runtime = await self._open()
+        wanted = WaitFilter(workspace=self.workspace, run_id=run_id, no=no, status=None)
+        rows = await runtime.store.waits(wanted, after=None, limit=1)
+        if not rows:
+            raise WaitNotFound(id)
+        return wait_info(rows[0])
+
+    async def update_wait(
+        self,
+        id: str,
+        *,
+        deadline: Timeout | None = UNCHANGED,
+        assignee: str | None = UNCHANGED,
+        group: str | None = UNCHANGED,
+        reason: str = "",
+    ) -> WaitInfo:
+        """Move the deadline of an open wait, or give it to others.
+
+        A *deadline* that is a duration counts from now; None takes it away. With *assignee* or *group* these alone may
+        answer. Raises `WaitNotFound`, and `AlreadyAnswered` where it has ended.
+        """
+        run_id, no = _wait(id)
+        await self._change(id, run_id, no, _amend(deadline, assignee, group), reason)
+        return await self.wait(id)
+
+    async def fail_wait(self, id: str, reason: str) -> None:
+        """End an open wait as failed: the run gets `WaitFailedError` with the reason."""
+        await self._change(id, *_wait(id), Fail(), _needed(reason))
+
+    async def cancel_wait(self, id: str, reason: str) -> None:
+        """End an open wait as cancelled: the run gets `WaitCancelledError` with the reason."""
+        await self._change(id, *_wait(id), Withdraw(), _needed(reason))
+
+    async def heartbeat(self, id: str) -> None:
+        """Say that whoever works on a wait with `heartbeat=` is alive; silence fails it."""
+        await self._change(id, *_wait(id), Beat(), "")
+
+    async def _change(self, id: str, run_id: RunId, no: int, change: Any, reason: str) -> None:
+        raise_unchanged(await self._submit(self._command(run_id, no, change, _reason(reason))), id)
+
+    def _command(self, run_id: RunId, no: int, change: Any, reason: str) -> ChangeWait:
+        return ChangeWait(
+            workspace=self.workspace, actor=self.actor, run_id=run_id, no=no, change=change, reason=reason
+        )
+
+    # ------------------------------------------------------------ many waits
+
+    async def update_waits(
+        self,
+        *,
+        reason: str,
+        deadline: Timeout | None = UNCHANGED,
+        to_assignee: str | None = UNCHANGED,
+        to_group: str | None = UNCHANGED,
+        dry_run: bool = False,
+        **where: Unpack[Where],
+    ) -> WaitsChanged:
+        """Move or reassign every open wait that the filter finds.
+
+        The filter is `run_id`, `definition`, `kind`, `channel`, `assignee`, `group` or `older_than`; at least one. With
+        *dry_run* nothing is changed: the ids say what would be.
+        """
+        return await self._change_all(_amend(deadline, to_assignee, to_group), reason, dry_run, where)
+
+    async def fail_waits(self, *, reason: str, dry_run: bool = False, **where: Unpack[Where]) -> WaitsChanged:
+        """Fail every open wait that the filter finds, as `update_waits` finds them."""
+        return await self._change_all(Fail(), reason, dry_run, where)
+
+    async def cancel_waits(self, *, reason: str, dry_run: bool = False, **where: Unpack[Where]) -> WaitsChanged:
+        """Cancel every open wait that the filter finds, as `update_waits` finds them."""
+        return await self._change_all(Withdraw(), reason, dry_run, where)
+
+    async def _change_all(self, change: Any, reason: str, dry_run: bool, where: Where) -> WaitsChanged:
+        _needed(reason)
+        if not {name: value for name, value in where.items() if value is not None}:
+            raise BadInput("which waits are meant? give at least one of run_id, definition, channel, older_than, …")
+        changed: list[str] = []
+        async for rows in self._pages(await self._where(where)):
+            if dry_run:
+                changed += [row.id for row in rows]
+                continue
+            commands = [self._command(row.run_id, row.no, change, _reason(reason)) for row in rows]
+            replies = await asyncio.gather(*map(self._submit, commands))
+            done = zip(rows, replies, strict=True)
+            changed += [row.id for row, reply in done if isinstance(reply, Done) and reply.changed]
+        return WaitsChanged(ids=tuple(changed), dry_run=dry_run)
+
+    async def _pages(self, wanted: WaitFilter) -> AsyncIterator[Sequence[Wait]]:
+        runtime = await self._open()
+        after: tuple[str, int] | None = None
+        while True:
+            rows = await runtime.store.waits(wanted, after=after, limit=AT_ONCE)
+            if rows:
+                yield rows
+            if len(rows) < AT_ONCE:
+                return
+            after = (rows[-1].run_id, rows[-1].no)
+
+    async def _where(self, where: Where) -> WaitFilter:
+        known = ("run_id", "definition", "kind", "channel", "assignee", "group", "older_than")
+        for name in where:
+            check_choice(name, known, "filter")
+        given: dict[str, Any] = {name: value for name, value in where.items() if value is not None}
+        age = duration(given.pop("older_than", None), "older_than")
+        runtime = await self._open()
+        before = (await runtime.store.now()) - age if age is not None else None
+        if "definition" in given:
+            given["definition"] = definition_name(given["definition"])
+        texts: dict[str, Any] = {name: check_text(value, name) for name, value in given.items()}
+        return WaitFilter(workspace=self.workspace, opened_before=before, **texts)
+
+    # ------------------------------------------------------------ dead letters
+
+    async def dead_letters(self, *, cursor: str | None = None, limit: int = PAGE) -> Page[DeadLetterInfo]:
+        """What bide stopped retrying, oldest first."""
+        runtime = await self._open()
+        rows = await runtime.store.dead_letters(self.workspace, after=_cursor(cursor), limit=check_limit(limit))
+        following = f"{rows[-1].at.isoformat()}/{rows[-1].id}" if len(rows) == limit else None
+        return Page([dead_letter_info(row) for row in rows], following)
+
+    async def retry_dead_letter(self, id: str) -> None:
+        """Try it again from the start. Raises `DeadLetterNotFound`."""
+        await self._settle_letter(id, "retry")
+
+    async def discard_dead_letter(self, id: str) -> None:
+        """Give it up. Raises `DeadLetterNotFound`."""
+        await self._settle_letter(id, "discard")
+
+    async def _settle_letter(self, id: str, action: Literal["retry", "discard"]) -> None:
+        if not is_name(id):
+            raise DeadLetterNotFound(str(id)[:200])
+        runtime = await self._open()
+        run_id = await _run_of_letter(runtime.store, self.workspace, id)
+        reply = await self._submit(
+            SettleDeadLetter(workspace=self.workspace, actor=self.actor, run_id=run_id, id=id, action=action)
+        )
+        if isinstance(reply, Unknown):
+            raise DeadLetterNotFound(id)
+
+
+async def _run_of_letter(store: Any, workspace: str, id: str) -> RunId:
+    """The run that is locked while a dead letter is settled, so that two who settle it see each other."""
+    after: tuple[datetime, str] | None = None
+    while rows := await store.dead_letters(workspace, after=after, limit=1000):
+        for row in rows:
+            if row.id == id:
+                found: RunId = row.run_id
+                return found
+        after = (rows[-1].at, rows[-1].id)
+    raise DeadLetterNotFound(id)
+
+
+def _amend(deadline: Any, assignee: Any, group: Any) -> Amend:
+    moves = deadline is not UNCHANGED
+    assigns = assignee is not UNCHANGED or group is not UNCHANGED
+    if not moves and not assigns:
+        raise BadInput("nothing is to be changed: give deadline=, assignee= or group=")
+    try:
+        until = parse_timeout(deadline) if moves else None
+    except BadDuration as error:
+        raise BadInput(f"deadline={deadline!r}: {error}") from error
+    return Amend(
+        moves=moves,
+        deadline=until,
+        assigns=assigns,
+        assignee=_person(assignee, "assignee") if assignee is not UNCHANGED else None,
+        group=_person(group, "group") if group is not UNCHANGED else None,
+    )
+
+
+def _needed(reason: Any) -> str:
+    if not isinstance(reason, str) or not reason.strip():
+        raise BadInput("say why, with reason=: it goes into the ledger, and to the run")
+    return reason
+
+
+def _wait(id: Any) -> tuple[RunId, int]:
+    """The run and number of a wait, by its id or that of one of its interactions."""
+    if is_name(id):
+        item = run_of_interaction(id)
+        found = item[:2] if item is not None else run_of_wait(id)
+        if found is not None:
+            return found
+    raise WaitNotFound(str(id)[:200])
+
+
+def _cursor(cursor: str | None) -> tuple[datetime, str] | None:
+    if cursor is None:
+        return None
+    at, _, id = cursor.partition("/")
+    try:
+        return datetime.fromisoformat(at), id
+    except ValueError as error:
+        raise BadInput(f"cursor {cursor!r} is not one that bide gave out") from error

@@ -1,0 +1,221 @@
+"""Answering interactions and waits by id, and what people do with tasks before they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from bide.authoring.checks import check_choice, check_limit, check_text, is_name, shown
+from bide.authoring.machine import definition_name, encode
+from bide.client.answering import Answering
+from bide.client.door import PAGE
+from bide.client.groups import groups_of
+from bide.client.refusals import raise_refused_task
+from bide.core.commands import Conflicting, Denied, Done, Receipt, Unknown
+from bide.core.payloads import canonical, digest
+from bide.core.records import InteractionStatus, RunId, run_of_interaction, run_of_wait
+from bide.core.requests import Amend, Answer, ChangeWait, HandTask
+from bide.errors import AlreadyAnswered, BadInput, Forbidden, TaskTaken, WaitNotFound
+from bide.stores.interface import InteractionFilter
+from bide.views import InteractionInfo, Page, interaction_info
+
+
+class Tasks(Answering):
+    async def answer(
+        self,
+        target: str,
+        data: Any = None,
+        by: str | None = None,
+        dedup_key: str | None = None,
+        *,
+        shown: str | None = None,
+        check: bool = True,
+    ) -> Receipt:
+        """Answer an interaction, a wait or a signal id; durable when this returns.
+
+        *by* is who answers: a wait with an assignee or a group takes it from them alone. *shown* is the digest of
+        what they saw (`InteractionInfo.shown`). The same answer again is a `duplicate`. Raises `Forbidden` always;
+        `WaitNotFound`, `AlreadyAnswered`, `ConflictingAnswer` and `InvalidAnswer` unless `check=False`.
+        """
+        runtime = await self._open()
+        if by is not None:
+            check_text(by, "by")
+        named = _named(target)
+        if named is None:
+            return await self.complete(target, data, by=by, dedup_key=dedup_key, check=check)
+        run_id, no, item = named
+        text = encode(data, runtime.settings.max_payload_bytes, "the answer")
+        command = Answer(
+            workspace=self.workspace,
+            actor=self.actor,
+            run_id=run_id,
+            no=no,
+            item=item,
+            target=target,
+            message_id=runtime.ports.message_id(),
+            data=text,
+            digest=digest(canonical(msgspec.json.decode(text)))[:32],
+            by=by,
+            groups=await groups_of(runtime, by),
+            dedup_key=check_text(dedup_key, "dedup key") if dedup_key is not None else None,
+            shown=shown,
+        )
+        receipt = await self._submit(command)
+        if isinstance(receipt, Denied):
+            raise Forbidden(target, receipt.reason)
+        assert isinstance(receipt, Receipt)
+        if check:
+            raise_refused_task(receipt, target)
+        return receipt
+
+    # ------------------------------------------------------------ looking
+
+    async def interactions(
+        self,
+        *,
+        run_id: str | None = None,
+        assignee: str | None = None,
+        group: str | None = None,
+        channel: str | None = None,
+        status: str | Iterable[str] | None = ("pending", "dispatching", "waiting"),
+        definition: Any = None,
+        cursor: str | None = None,
+        limit: int = PAGE,
+    ) -> Page[InteractionInfo]:
+        """Interactions of this workspace, oldest first; open ones unless others, or with None all, are asked for."""
+        runtime = await self._open()
+        statuses = (status,) if isinstance(status, str) else tuple(status or ())
+        for each in statuses:
+            check_choice(each, get_args(InteractionStatus), "status")
+        wanted = InteractionFilter(
+            workspace=self.workspace,
+            run_id=run_id,
+            statuses=statuses,
+            definition=check_text(definition_name(definition), "definition") if definition is not None else None,
+            channel=_person(channel, "channel"),
+            assignee=_person(assignee, "assignee"),
+            group=_person(group, "group"),
+        )
+        after = _cursor(cursor)
+        rows = await runtime.store.interactions(wanted, after=after, limit=check_limit(limit))
+        following = rows[-1][0].id if len(rows) == limit else None
+        return Page([interaction_info(*row) for row in rows], following)
+
+    async def interaction(self, id: str) -> InteractionInfo:
+        """One interaction as it stands. Raises `WaitNotFound`."""
+        run_id, no, item = _interaction(id)
+        runtime = await self._open()
+        wanted = InteractionFilter(workspace=self.workspace, run_id=run_id, no=no, item=item)
+        rows = await runtime.store.interactions(wanted, after=None, limit=1)
+        if not rows:
+            raise WaitNotFound(id)
+        return interaction_info(*rows[0])
+
+    # ------------------------------------------------------------ having a task
+
+    async def claim(self, interaction_id: str, by: str) -> InteractionInfo:
+        """Take a task for one person: nobody else can answer it until they let go.
+
+        Raises `Forbidden` where they may not answer it, `TaskTaken` where somebody else has it, `AlreadyAnswered`.
+        """
+        return await self._hand(interaction_id, "claim", by)
+
+    async def release(self, interaction_id: str, by: str) -> InteractionInfo:
+        """Let go of a task that *by* has claimed."""
+        return await self._hand(interaction_id, "release", by)
+
+    async def assign(
+        self, interaction_id: str, *, assignee: str | None = None, group: str | None = None, reason: str = ""
+    ) -> InteractionInfo:
+        """Give a task to others: these alone may answer it from now on. A claim on it ends."""
+        run_id, no, _ = _interaction(interaction_id)
+        change = Amend(assigns=True, assignee=_person(assignee, "assignee"), group=_person(group, "group"))
+        reply = await self._submit(
+            ChangeWait(
+                workspace=self.workspace,
+                actor=self.actor,
+                run_id=run_id,
+                no=no,
+                change=change,
+                reason=_reason(reason),
+            )
+        )
+        raise_unchanged(reply, interaction_id)
+        return await self.interaction(interaction_id)
+
+    async def _hand(self, id: str, action: Literal["claim", "release"], by: str) -> InteractionInfo:
+        run_id, no, item = _interaction(id)
+        runtime = await self._open()
+        reply = await self._submit(
+            HandTask(
+                workspace=self.workspace,
+                actor=self.actor,
+                run_id=run_id,
+                no=no,
+                item=item,
+                action=action,
+                by=check_text(by, "by"),
+                groups=await groups_of(runtime, by),
+            )
+        )
+        raise_unchanged(reply, id)
+        return await self.interaction(id)
+
+
+def raise_unchanged(reply: object, id: str) -> None:
+    """An error for a reply that says that nothing was changed."""
+    match reply:
+        case Unknown():
+            raise WaitNotFound(id)
+        case Denied():
+            raise Forbidden(id, reply.reason)
+        case Conflicting():
+            raise TaskTaken(id, reply.reason)
+        case Done(changed=False):
+            if reply.reason == "cancelled":
+                raise WaitNotFound(id, "cancelled")
+            raise AlreadyAnswered(id, reply.reason)
+
+
+def _named(target: Any) -> tuple[RunId, int, int | None] | None:
+    """The run, wait and item that an id names; None for a signal id."""
+    if not is_name(target):
+        raise WaitNotFound(str(target)[:200])
+    if target.startswith("int_"):
+        return _interaction(target)
+    if target.startswith("wait_"):
+        found = run_of_wait(target)
+        if found is None:
+            raise WaitNotFound(target)
+        return (*found, None)
+    if target.startswith("run_"):
+        raise BadInput(f"{target!r} is a run; answer one of its interactions or waits, or signal it")
+    return None
+
+
+def _interaction(id: Any) -> tuple[RunId, int, int]:
+    found = run_of_interaction(id) if is_name(id) else None
+    if found is None:
+        raise WaitNotFound(str(id)[:200])
+    return found
+
+
+def _cursor(cursor: str | None) -> tuple[str, int, int] | None:
+    if cursor is None:
+        return None
+    found = run_of_interaction(cursor)
+    if found is None:
+        raise BadInput(f"cursor {cursor!r} is not one that bide gave out")
+    return found
+
+
+def _person(name: str | None, what: str) -> str | None:
+    return check_text(name, what) if name is not None else None
+
+
+def _reason(reason: Any) -> str:
+    if not isinstance(reason, str) or len(reason) > 4000:
+        raise BadInput(f"reason={shown(reason)}: give a text of at most 4000 characters")
+    return encode(reason, 100_000, "the reason") and reason

@@ -1,0 +1,87 @@
+"""Reading what a client sends: not too much of it, not for ever, and nothing that some parser would misread (H3)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from starlette.types import Message, Receive, Scope
+
+from bide.core.payloads import BadPayload, decode_json
+from bide.server.problems import FieldError, Refusal
+
+ENVELOPE: Final = 16 * 1024
+JSON_TYPES: Final = ("application/json",)
+
+
+class Gone(Exception):
+    """The client went away before it had sent everything; there is nobody to answer."""
+
+
+def headers_of(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """The one header of that name; None where there is none. Two of them are a trick (T28)."""
+    found = headers_of(scope, name)
+    if len(found) > 1:
+        raise Refusal(400, "repeated_header", f"the header {name.decode()} was sent more than once")
+    return found[0] if found else None
+
+
+def media_type(scope: Scope) -> str:
+    return (header(scope, b"content-type") or "").partition(";")[0].strip().lower()
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int, seconds: float) -> bytes:
+    """The whole body, refused as soon as it is too long (413) or too slow (408)."""
+    length = header(scope, b"content-length")
+    if length is not None and length.isdigit() and int(length) > limit:
+        raise too_large(limit)
+    if header(scope, b"content-encoding") not in (None, "identity"):
+        raise Refusal(415, "encoded_body", "bodies are taken as they are; send it without Content-Encoding")
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                message: Message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Gone
+                part = message.get("body", b"")
+                size += len(part)
+                if size > limit:
+                    raise too_large(limit)
+                parts.append(part)
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+    except TimeoutError:
+        raise Refusal(408, "too_slow", f"the body did not arrive within {seconds:g} seconds") from None
+
+
+def too_large(limit: int) -> Refusal:
+    return Refusal(
+        413, "payload_too_large", f"at most {limit:,} bytes can be taken (max_payload_bytes and its envelope)"
+    )
+
+
+def parse_json(scope: Scope, raw: bytes, limit: int) -> Any:
+    """The JSON value of a body; an empty one is an empty object."""
+    if not raw.strip():
+        return {}
+    kind = media_type(scope)
+    if kind and kind not in JSON_TYPES and not kind.endswith("+json"):
+        raise Refusal(415, "not_json", "send JSON, as application/json")
+    charset = (header(scope, b"content-type") or "").lower().partition("charset=")[2].strip(' "')
+    if charset and charset not in ("utf-8", "utf8"):
+        raise Refusal(415, "not_utf8", "send JSON encoded as UTF-8")
+    try:
+        return decode_json(raw, max_bytes=limit)
+    except BadPayload as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: BadPayload) -> Refusal:
+    status = 413 if error.problem == "too_large" else 400
+    return Refusal(status, error.problem, str(error), errors=(FieldError(error.path, error.message),))

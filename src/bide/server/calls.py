@@ -1,0 +1,143 @@
+"""One call of an endpoint: who asks, for what, with what; and how it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.types import Receive, Scope
+
+from bide.client import Client
+from bide.core.access import Key
+from bide.core.commands import AnyCommand, Emit, KeepUnused, Once, Reply, UsedOtherwise
+from bide.engine.runtime import Runtime
+from bide.errors import IdempotencyConflict
+from bide.server.problems import FieldError, Refusal, field_error
+
+T = TypeVar("T")
+
+
+class HttpClient(Client):
+    """The client of one request: what it changes is done once under the request's idempotency key (H2)."""
+
+    def __init__(self, runtime: Runtime, key: Key, once: tuple[str, str, str] | None) -> None:
+        async def opened() -> Runtime:
+            return runtime
+
+        super().__init__(opened, key.workspace, actor=f"key:{key.id}")
+        self._once = once
+
+    async def _submit(self, command: AnyCommand) -> Reply:
+        reply = await super()._submit(command)
+        if isinstance(reply, UsedOtherwise):
+            raise IdempotencyConflict(reply.key)
+        return reply
+
+    def _sent(self, command: AnyCommand) -> AnyCommand:
+        if self._once is None or isinstance(command, (KeepUnused, Emit)):  # an event is done once by its id
+            return command
+        key, path, digest = self._once
+        return Once(workspace=self.workspace, actor=self.actor, key=key, path=path, digest=digest, command=command)
+
+
+def client_of(runtime: Runtime, workspace: str, actor: str) -> Client:
+    """A client for what needs no key: the token said which workspace."""
+
+    async def opened() -> Runtime:
+        return runtime
+
+    return Client(opened, workspace, actor=actor)
+
+
+@dataclass
+class Call:
+    """What a handler works with."""
+
+    runtime: Runtime
+    scope: Scope
+    receive: Receive
+    key: Key
+    client: HttpClient
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Any  # the JSON that was sent, checked but not converted
+    once: str | None = None  # the idempotency key
+
+    def read(self, type_: type[T]) -> T:
+        """The body as what the endpoint takes. Raises a `Refusal` (422) that names the field."""
+        return _convert(self.body, type_, strict=True)
+
+    def ask(self, type_: type[T]) -> T:
+        """The query parameters as what the endpoint takes."""
+        return _convert(dict(self.query), type_, strict=False)
+
+
+def _convert(value: Any, type_: type[T], *, strict: bool) -> T:
+    try:
+        return msgspec.convert(value, type_, strict=strict)
+    except msgspec.ValidationError as error:
+        raise invalid(error) from error
+
+
+def invalid(error: msgspec.ValidationError) -> Refusal:
+    text = str(error)
+    message, _, path = text.partition(" - at ")
+    path = path.strip("`").removeprefix("key` in `") or "$"
+    return Refusal(
+        422, "invalid", f"the request is not what this call takes: {text}", errors=(FieldError(path, message),)
+    )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is sent back: a value that becomes JSON, with its status."""
+
+    value: Any
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Handler = Callable[[Call], Awaitable[Any]]
+Check = Callable[[Call], Awaitable[None]]
+
+
+async def nothing(call: Call) -> None:
+    """There is no target that could be missing."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One row of the table of calls. OpenAPI is made from the same row."""
+
+    method: str
+    path: str
+    handler: Handler
+    scope: str | None  # that a key needs; None: any good key
+    summary: str
+    body: Any = None
+    query: Any = None
+    answers: Mapping[int, Any] = field(default_factory=dict)  # status to type; problems are added
+    # Raises what stands in the way before the data counts: 404, then (after the scope) 409 or 410. Asked only where
+    # the answer would be 403 or 422 otherwise, so that the order of H1 holds and the way of good calls is short.
+    found: Check = nothing
+    is_open: Check = nothing
+    payloads: tuple[str, ...] = ()  # fields of the body that `max_payload_bytes` limits
+    max_bytes: int | None = None
+    is_public: bool = False  # needs no key
+    is_raw: bool = False  # reads its body itself
+    refusals: tuple[int, ...] = ()  # statuses of problems beyond those that every call may have
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        return tuple(self.path.strip("/").split("/"))
+
+
+def digest_of(raw: bytes) -> str:
+    return sha256(raw).hexdigest()[:32]
+
+
+def problems_of(said: tuple[str, ...]) -> tuple[FieldError, ...]:
+    return tuple(map(field_error, said))

@@ -1,0 +1,270 @@
+"""A form from a JSON Schema, and the JSON that a filled-in form stands for. No script is needed for either."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+MOST_FIELDS = 100
+DEEPEST = 4
+LONG_TEXT = 200  # from this length on a text gets several lines
+
+Kind = Literal["text", "long", "number", "boolean", "choice", "choices", "lines", "json", "group", "fixed"]
+
+INPUTS = {"date": "date", "date-time": "text", "email": "email", "uri": "url", "time": "time"}
+
+
+class Field(msgspec.Struct, kw_only=True):
+    """One thing to fill in."""
+
+    name: str
+    path: str
+    label: str
+    kind: Kind
+    required: bool
+    help: str = ""
+    input: str = "text"
+    options: list[Any] = []
+    fields: list[Field] = []
+    value: Any = ""
+    error: str = ""
+    attributes: dict[str, Any] = {}
+
+
+def form_of(schema: Any, filled: Mapping[str, Sequence[str]] | None = None) -> list[Field]:
+    """The fields of a schema; with *filled*, as somebody filled them in."""
+    root = schema if isinstance(schema, dict) else {}
+    top = _resolved(root, root)
+    if _kind(top) == "group":
+        return _fields(top, root, "data", "$", filled, 0)
+    return [_field("data", "$", "Answer", top, root, True, filled, 0)]
+
+
+def _fields(
+    schema: Any, root: Any, name: str, path: str, filled: Mapping[str, Sequence[str]] | None, depth: int
+) -> list[Field]:
+    required = schema.get("required", ())
+    named = list(schema.get("properties", {}).items())[:MOST_FIELDS]
+    return [
+        _field(f"{name}.{key}", f"{path}.{key}", key, inner, root, key in required, filled, depth)
+        for key, inner in named
+    ]
+
+
+def _field(
+    name: str,
+    path: str,
+    key: str,
+    schema: Any,
+    root: Any,
+    required: bool,
+    filled: Mapping[str, Sequence[str]] | None,
+    depth: int,
+) -> Field:
+    schema = _resolved(schema, root)
+    kind = _kind(schema)
+    if kind == "group" and depth >= DEEPEST:
+        kind = "json"
+    label = schema.get("title") if isinstance(schema.get("title"), str) and key == "Answer" else None
+    field = Field(
+        name=name,
+        path=path,
+        label=label or key.replace("_", " ").strip().capitalize() or name,
+        kind=kind,
+        required=required and not schema.get("nullable"),
+        help=str(schema.get("description", "")),
+        input=INPUTS.get(str(schema.get("format")), "text"),
+    )
+    if kind == "group":
+        field.fields = _fields(schema, root, name, path, filled, depth + 1)
+        if not field.required:  # left empty as a whole it is left out; filled in half, the schema says what is missing
+            _let_be_empty(field.fields)
+    elif kind in ("choice", "choices"):
+        source = schema if kind == "choice" else _resolved(schema.get("items", {}), root)
+        field.options = list(source.get("enum", [source["const"]] if "const" in source else []))
+    elif kind == "number":
+        limits = {"min": schema.get("minimum"), "max": schema.get("maximum")}
+        step = 1 if schema.get("type") == "integer" else "any"
+        field.attributes = {**{k: v for k, v in limits.items() if v is not None}, "step": step}
+    elif kind in ("text", "long"):
+        limits = {"minlength": schema.get("minLength"), "maxlength": schema.get("maxLength")}
+        field.attributes = {k: v for k, v in limits.items() if isinstance(v, int)}
+    given = filled.get(name) if filled is not None else None
+    if kind == "choices" and filled is not None:
+        field.value = list(given or ())
+    elif given:
+        field.value = given[0]
+    elif filled is None and schema.get("default") is not None:
+        field.value = _proposed(kind, schema["default"])
+    return field
+
+
+def _let_be_empty(fields: list[Field]) -> None:
+    for field in fields:
+        field.required = False
+        _let_be_empty(field.fields)
+
+
+def _proposed(kind: Kind, default: Any) -> Any:
+    """A default as the form shows it."""
+    match kind:
+        case "text" | "long":
+            return default if isinstance(default, str) else _json(default)
+        case "lines":
+            return "\n".join(map(str, default)) if isinstance(default, list) else ""
+        case "choices":
+            return [_json(each) for each in default] if isinstance(default, list) else []
+        case "group":
+            return ""  # each of its fields has its own
+        case _:
+            return _json(default)
+
+
+def _resolved(schema: Any, root: Any) -> dict[str, Any]:
+    """The schema behind a reference, and what is left of a choice between something and null."""
+    for _ in range(10):
+        if not isinstance(schema, dict):
+            return {}
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#/"):
+            found: Any = root
+            for part in reference[2:].split("/"):
+                found = found.get(part.replace("~1", "/").replace("~0", "~"), {}) if isinstance(found, dict) else {}
+            schema = {**found, **{k: v for k, v in schema.items() if k != "$ref"}} if isinstance(found, dict) else {}
+            continue
+        options = schema.get("anyOf") or schema.get("oneOf")
+        if isinstance(options, list):
+            real = [option for option in options if option != {"type": "null"}]
+            if len(real) == 1:
+                rest = {k: v for k, v in schema.items() if k not in ("anyOf", "oneOf")}
+                schema = {**rest, **real[0], "nullable": len(real) < len(options)}
+                continue
+        kinds = schema.get("type")
+        if isinstance(kinds, list):
+            real = [kind for kind in kinds if kind != "null"]
+            if len(real) == 1:
+                schema = {**schema, "type": real[0], "nullable": True}
+                continue
+        return schema
+    return {}
+
+
+def _kind(schema: dict[str, Any]) -> Kind:
+    if "enum" in schema or "const" in schema:
+        return "choice"
+    match schema.get("type"):
+        case "object" if schema.get("properties"):
+            return "group"
+        case "boolean":
+            return "boolean"
+        case "integer" | "number":
+            return "number"
+        case "string":
+            return "long" if schema.get("maxLength", 0) > LONG_TEXT or schema.get("format") == "textarea" else "text"
+        case "array":
+            items = schema.get("items")
+            if isinstance(items, dict) and "enum" in items:
+                return "choices"
+            return "lines" if isinstance(items, dict) and items.get("type") == "string" else "json"
+        case _:
+            return "json"
+
+
+# ---------------------------------------------------------------- reading what was filled in
+
+
+def read_form(schema: Any, filled: Mapping[str, Sequence[str]]) -> Any:
+    """The JSON value that a filled-in form stands for. What was left empty is left out; the schema judges the rest."""
+    root = schema if isinstance(schema, dict) else {}
+    top = _resolved(root, root)
+    if _kind(top) == "group":
+        return _read_group(top, root, "data", filled, 0)
+    return _read(top, root, "data", filled, 0)
+
+
+def _read_group(schema: Any, root: Any, name: str, filled: Mapping[str, Sequence[str]], depth: int) -> dict[str, Any]:
+    found = {}
+    for key, inner in list(schema.get("properties", {}).items())[:MOST_FIELDS]:
+        value = _read(_resolved(inner, root), root, f"{name}.{key}", filled, depth)
+        if value is not None:
+            found[key] = value
+    return found
+
+
+def _read(schema: dict[str, Any], root: Any, name: str, filled: Mapping[str, Sequence[str]], depth: int) -> Any:
+    kind = _kind(schema)
+    if kind == "group" and depth < DEEPEST:
+        return _read_group(schema, root, name, filled, depth + 1) or None
+    given = [text for text in filled.get(name, ()) if text != ""]
+    if kind == "choices":
+        options = {_json(option): option for option in _resolved(schema.get("items", {}), root).get("enum", ())}
+        return [options.get(text, text) for text in given]
+    if not given:
+        return None
+    text = given[0].replace("\r\n", "\n")
+    match kind:
+        case "boolean":
+            return {"true": True, "false": False}.get(text, text)
+        case "number":
+            return _number(text)
+        case "choice":
+            options = {_json(option): option for option in schema.get("enum", [schema.get("const")])}
+            return options.get(text, text)
+        case "lines":
+            return [line for line in (line.strip() for line in text.split("\n")) if line]
+        case "json" | "group":
+            return _loose(text)
+        case _:
+            return text
+
+
+def _number(text: str) -> Any:
+    text = text.strip().replace(",", ".") if re.fullmatch(r"\s*-?\d+,\d+\s*", text) else text.strip()
+    try:
+        return int(text) if re.fullmatch(r"[-+]?\d{1,18}", text) else msgspec.json.decode(text, type=float)
+    except (ValueError, msgspec.MsgspecError):
+        return text
+
+
+def _loose(text: str) -> Any:
+    """JSON where it is JSON, and a text where it is not."""
+    try:
+        return msgspec.json.decode(text)
+    except (ValueError, msgspec.MsgspecError):
+        return text
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def with_errors(fields: list[Field], errors: Mapping[str, str]) -> list[str]:
+    """Put each error beside its field; those that have none are returned."""
+    left = dict(errors)
+
+    def place(field: Field) -> None:
+        for path in [path for path in left if path == field.path or path.startswith(f"{field.path}[")]:
+            field.error = left.pop(path)
+        for inner in field.fields:
+            place(inner)
+
+    for field in fields:
+        place(field)
+    for path in list(left):
+        missing = re.search(r'"(?P<key>[^"]+)" is a required property', left[path])
+        target = _named(fields, f"{path}.{missing['key']}") if missing else None
+        if target is not None:
+            target.error = "please fill this in"
+            del left[path]
+    return list(left.values())
+
+
+def _named(fields: list[Field], path: str) -> Field | None:
+    for field in fields:
+        found = field if field.path == path else _named(field.fields, path)
+        if found is not None:
+            return found
+    return None

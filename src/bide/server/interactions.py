@@ -1,0 +1,147 @@
+"""Interactions over HTTP: what people and programs are asked, and what they answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from bide.client.refusals import raise_refused_task
+from bide.core.commands import Receipt
+from bide.core.records import OPEN_INTERACTION
+from bide.errors import AlreadyAnswered, Forbidden, InvalidAnswer
+from bide.server.calls import Answer, Call, Endpoint, problems_of
+from bide.server.problems import Refusal
+from bide.server.runs import Nothing
+from bide.views import InteractionInfo
+
+
+class InteractionQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which interactions; open ones unless another status, or `all`, is asked for."""
+
+    run_id: str | None = None
+    status: str | None = None
+    assignee: str | None = None
+    group: str | None = None
+    channel: str | None = None
+    definition: str | None = None
+    cursor: str | None = None
+    limit: int = 100
+
+
+class Interactions(msgspec.Struct, frozen=True, kw_only=True):
+    items: list[InteractionInfo]
+    next_cursor: str | None
+
+
+class CompleteInteraction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An answer. `by` needs the scope `interactions:answer_as`; without it the key answers in its own name."""
+
+    data: Any
+    by: str | None = None
+    dedup_key: str | None = None
+    shown: str | None = None
+    resume_token: str | None = None
+
+
+class HandOver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    by: str | None = None
+
+
+class Assign(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    assignee: str | None = None
+    group: str | None = None
+    reason: str = ""
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    reason: str
+
+
+def _id(call: Call) -> str:
+    return call.path["interaction_id"]
+
+
+async def list_interactions(call: Call) -> Interactions:
+    asked = call.ask(InteractionQuery)
+    options = {name: value for name, value in msgspec.structs.asdict(asked).items() if name != "status"}
+    if asked.status is not None:
+        options["status"] = None if asked.status == "all" else asked.status
+    page = await call.client.interactions(**options)
+    return Interactions(items=list(page), next_cursor=page.next_cursor)
+
+
+async def get(call: Call) -> InteractionInfo:
+    call.ask(Nothing)
+    return await call.client.interaction(_id(call))
+
+
+async def exists(call: Call) -> None:
+    await call.client.interaction(_id(call))
+
+
+async def is_open(call: Call) -> None:
+    found = await call.client.interaction(_id(call))
+    if found.status not in OPEN_INTERACTION:
+        raise AlreadyAnswered(found.id, found.status)
+
+
+def principal(call: Call, by: str | None) -> str:
+    """Who acts: the key, or whom it may speak for (W11)."""
+    if by is not None and not call.key.may("interactions:answer_as"):
+        raise Forbidden(_id(call), "to act in the name of another, the key needs the scope interactions:answer_as")
+    return by or call.key.name or call.key.id
+
+
+async def complete(call: Call) -> Answer:
+    asked = call.read(CompleteInteraction)
+    id = _id(call)
+    await exists(call)
+    receipt = await call.client.answer(
+        id, asked.data, by=principal(call, asked.by), dedup_key=asked.dedup_key, shown=asked.shown, check=False
+    )
+    try:
+        raise_refused_task(receipt, id)
+    except InvalidAnswer as error:
+        errors = problems_of(receipt.problems or (receipt.reason or "",))
+        raise Refusal(422, "invalid", "the data does not fit what is asked for", errors=errors) from error
+    return Answer(receipt)
+
+
+async def claim(call: Call) -> InteractionInfo:
+    return await call.client.claim(_id(call), principal(call, call.read(HandOver).by))
+
+
+async def release(call: Call) -> InteractionInfo:
+    return await call.client.release(_id(call), principal(call, call.read(HandOver).by))
+
+
+async def assign(call: Call) -> InteractionInfo:
+    asked = call.read(Assign)
+    return await call.client.assign(_id(call), assignee=asked.assignee, group=asked.group, reason=asked.reason)
+
+
+async def fail(call: Call) -> InteractionInfo:
+    await call.client.fail_wait(_id(call), call.read(Reason).reason)
+    return await call.client.interaction(_id(call))
+
+
+_ONE = "/v1/interactions/{interaction_id}"
+
+ENDPOINTS = (
+    Endpoint("GET", "/v1/interactions", list_interactions, "runs:read", "List interactions, oldest first",
+             query=InteractionQuery, answers={200: Interactions}),
+    Endpoint("GET", _ONE, get, "runs:read", "Look at an interaction", answers={200: InteractionInfo},
+             found=exists, refusals=(404,)),
+    Endpoint("POST", f"{_ONE}/complete", complete, "interactions:answer", "Answer an interaction",
+             body=CompleteInteraction, answers={200: Receipt}, found=exists, is_open=is_open,
+             payloads=("data",), refusals=(404, 409, 410)),
+    Endpoint("POST", f"{_ONE}/claim", claim, "interactions:answer", "Take a task", body=HandOver,
+             answers={200: InteractionInfo}, found=exists, is_open=is_open, refusals=(404, 409, 410)),
+    Endpoint("POST", f"{_ONE}/release", release, "interactions:answer", "Let go of a task", body=HandOver,
+             answers={200: InteractionInfo}, found=exists, is_open=is_open, refusals=(404, 409, 410)),
+    Endpoint("POST", f"{_ONE}/assign", assign, "waits:operate", "Give a task to others", body=Assign,
+             answers={200: InteractionInfo}, found=exists, is_open=is_open, refusals=(404, 409, 410)),
+    Endpoint("POST", f"{_ONE}/fail", fail, "waits:operate", "Fail the wait of an interaction", body=Reason,
+             answers={200: InteractionInfo}, found=exists, is_open=is_open, refusals=(404, 409, 410)),
+)  # fmt: skip

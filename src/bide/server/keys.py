@@ -1,0 +1,118 @@
+"""Who is asking: the key of a request, looked up so that a revoked one fails at the very next request (G5, H1)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Final
+
+from starlette.types import Scope
+
+from bide.core.access import Key, key_hash, looks_like_key
+from bide.engine.runtime import Runtime
+from bide.errors import TooManyRequests, Unauthorized
+from bide.server.bodies import headers_of
+
+USED_AGAIN: Final = timedelta(minutes=1)  # how old `last_used_at` may be before it is written again
+REFUSED: Final = "send a good key of a workspace as `Authorization: Bearer bide_ws_…`"
+
+
+class Keys:
+    """Looks keys up, one look at a time for each.
+
+    A request is answered by a look that began after it came, so a revocation counts at once, and a hundred requests
+    that come together cost one look.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._looking: dict[str, _Look] = {}
+        self._buckets: dict[str, _Bucket] = {}
+
+    async def of(self, scope: Scope) -> Key:
+        """The key of a request. Raises `Unauthorized` and `TooManyRequests`."""
+        sent = headers_of(scope, b"authorization")
+        if len(sent) != 1:
+            raise Unauthorized(REFUSED)
+        scheme, _, text = sent[0].partition(" ")
+        text = text.strip()
+        if scheme.lower() != "bearer" or not looks_like_key(text):
+            raise Unauthorized(REFUSED)
+        key = await self._look_up(key_hash(text))
+        if key is None:
+            raise Unauthorized(REFUSED)
+        self._count(key)
+        return key
+
+    async def _look_up(self, hash: str) -> Key | None:
+        look = self._looking.setdefault(hash, _Look())
+        look.waiting += 1
+        try:
+            return await look.next(lambda: self._find(hash))
+        finally:
+            look.waiting -= 1
+            if not look.waiting:
+                self._looking.pop(hash, None)
+
+    async def _find(self, hash: str) -> Key | None:
+        store = self._runtime.store
+        found = await store.key(hash)
+        if found is None:
+            return None
+        key, now = found
+        if not key.is_good(now):
+            return None
+        if key.last_used_at is None or now - key.last_used_at >= USED_AGAIN:
+            await store.touch_key(key.id)
+        return key
+
+    def _count(self, key: Key) -> None:
+        if key.rate is None:
+            return
+        bucket = self._buckets.get(key.id)
+        now = self._runtime.ports.monotonic()
+        if bucket is None or bucket.rate != key.rate:
+            bucket = self._buckets[key.id] = _Bucket(key.rate, now)
+        wait = bucket.take(now)
+        if wait > 0:
+            raise TooManyRequests(max(1, int(wait + 0.999)))
+
+
+class _Look:
+    """Coalesces: whoever comes while a look is under way waits for the next one, together with the others."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self._current: asyncio.Task[Key | None] | None = None
+        self._next: asyncio.Task[Key | None] | None = None
+
+    async def next(self, find: object) -> Key | None:
+        if self._next is None:
+            self._next = asyncio.create_task(self._after(self._current, find))
+        return await asyncio.shield(self._next)
+
+    async def _after(self, before: asyncio.Task[Key | None] | None, find: object) -> Key | None:
+        if before is not None and not before.done():
+            await asyncio.wait({before})
+        self._current, self._next = self._next, None
+        assert callable(find)
+        found: Key | None = await find()
+        return found
+
+
+class _Bucket:
+    """Lets *rate* requests through in a second, and as many at once after a quiet second."""
+
+    def __init__(self, rate: int, now: float) -> None:
+        self.rate = rate
+        self._left = float(rate)
+        self._at = now
+
+    def take(self, now: float) -> float:
+        """Take one; the seconds to wait where there is none."""
+        self._left = min(float(self.rate), self._left + (now - self._at) * self.rate)
+        self._at = now
+        if self._left >= 1:
+            self._left -= 1
+            return 0.0
+        return (1 - self._left) / self.rate

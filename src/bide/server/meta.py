@@ -1,0 +1,100 @@
+"""What the API says of itself: its description, whether it is well, and its figures."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+from typing import Any
+
+import msgspec
+from starlette.responses import HTMLResponse, PlainTextResponse
+
+from bide.server.calls import Answer, Call, Endpoint
+from bide.server.metrics import figures
+
+READY_SECONDS = 5.0
+PAGE_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    status: str
+    detail: str = ""
+
+
+async def healthz(call: Call) -> Health:
+    """This process answers."""
+    return Health(status="ok")
+
+
+async def readyz(call: Call) -> Answer:
+    """The store answers: a request that came now could be served."""
+    try:
+        async with asyncio.timeout(READY_SECONDS):
+            await call.runtime.store.now()
+            await call.runtime.store.key("")
+    except Exception as error:
+        return Answer(Health(status="unavailable", detail=f"the store does not answer: {type(error).__name__}"), 503)
+    return Answer(Health(status="ok"))
+
+
+async def metrics(call: Call) -> Any:
+    return PlainTextResponse(await figures(call.runtime), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def openapi(call: Call) -> dict[str, Any]:
+    return described()
+
+
+def described() -> dict[str, Any]:
+    from bide import __version__
+    from bide.server import ENDPOINTS as ALL
+    from bide.server.openapi import document
+
+    return document(ALL, __version__)
+
+
+async def docs(call: Call) -> Any:
+    """A plain page of the API, made of the same description; it needs no script and loads nothing."""
+    rows = []
+    for path, operations in described()["paths"].items():
+        for method, operation in operations.items():
+            answers = " · ".join(sorted(operation["responses"]))
+            said = " ".join((operation["summary"], operation.get("description", "")))
+            cells = (f"<code>{method.upper()} {html.escape(path)}</code>", html.escape(said), answers)
+            rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    return HTMLResponse(_DOCS.replace("ROWS", "\n".join(rows)), headers=PAGE_HEADERS)
+
+
+_DOCS = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>bide: HTTP API</title>
+<style>
+body { font: 1rem/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 70rem; padding: 1.5rem; color: #1b1f24; }
+table { border-collapse: collapse; width: 100%; } td, th { text-align: left; padding: .4rem .6rem; vertical-align: top;
+border-bottom: 1px solid #d8dee4; } code { white-space: nowrap; }
+@media (max-width: 45rem) { thead { display: none; } table, tbody, tr, td { display: block; border: 0; }
+tr { border-bottom: 1px solid #d8dee4; padding: .6rem 0; } code { white-space: normal; overflow-wrap: anywhere; } }
+</style></head><body>
+<h1>HTTP API</h1>
+<p>Send a key of your workspace as <code>Authorization: Bearer bide_ws_…</code>. The same for machines:
+<a href="openapi.json">openapi.json</a>.</p>
+<table><thead><tr><th scope="col">call</th><th scope="col">does</th><th scope="col">answers</th></tr></thead>
+<tbody>
+ROWS
+</tbody></table></body></html>
+"""
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/healthz", healthz, None, "Whether this process answers", is_public=True),
+    Endpoint("GET", "/readyz", readyz, None, "Whether the store answers too", is_public=True),
+    Endpoint("GET", "/metrics", metrics, "admin", "Figures for Prometheus"),
+    Endpoint("GET", "/openapi.json", openapi, None, "This description", is_public=True),
+    Endpoint("GET", "/docs", docs, None, "This description, for people", is_public=True),
+)

@@ -1,0 +1,234 @@
+"""What is behind a resume link: GET shows a form and decides nothing, POST answers (W4, W5, law 10)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from bide.core.commands import Receipt
+from bide.core.exchanging import terms_of
+from bide.core.expressions import BadExpression, Facts
+from bide.core.records import OPEN_INTERACTION, OPEN_WAIT, RunId, Wait, run_of_interaction
+from bide.core.tokens import Bound
+from bide.server.bodies import ENVELOPE, header, media_type, parse_json, read_body
+from bide.server.calls import Answer, Call, Endpoint, client_of, problems_of
+from bide.server.forms import form_of, read_form, with_errors
+from bide.server.metrics import figures_of
+from bide.server.pages import page
+from bide.server.problems import NOT_THERE, Refusal, refusal_of
+from bide.stores.interface import WaitFilter
+
+BODY_SECONDS = 30.0
+FORM = "application/x-www-form-urlencoded"
+GONE = {
+    "already_completed": "this link was used; the first answer stands",
+    "timed_out": "the time to answer is over",
+    "cancelled": "nobody waits for this answer any more",
+}
+
+
+class Standing(msgspec.Struct):
+    """What a link leads to, as it stands now."""
+
+    bound: Bound
+    wait: Wait | None
+    details: dict[str, Any]
+    gone: str | None  # why it takes no answer any more
+
+
+async def _standing(call: Call) -> Standing:
+    """Raises 404 for a token that nothing proves, without looking anything up."""
+    token = call.path["token"]
+    bound = (await call.runtime.signer()).read(token)
+    if bound is None:
+        figures_of(call.runtime).dropped.labels("bad_token").inc()
+        raise Refusal(404, "not_found", "there is no such link, or what signed it is no longer known here")
+    store = call.runtime.store
+    named = run_of_interaction(bound.signal_id)
+    if named is not None:
+        return await _of_interaction(call, bound, named)
+    name = await store.name(bound.workspace, "signal", bound.signal_id)
+    wait: Wait | None = None
+    if name is not None:
+        wanted = WaitFilter(
+            workspace=bound.workspace, run_id=name.run_id, no=int(name.message_id.rstrip("!")), status=None
+        )
+        wait = next(iter(await store.waits(wanted, after=None, limit=1)), None)
+    if wait is None:
+        if await store.run(bound.workspace, bound.run_id) is None:
+            raise Refusal(404, "not_found", NOT_THERE["not_found"])
+        return Standing(bound, None, {}, "cancelled")
+    gone = None if wait.status in OPEN_WAIT else _why(wait)
+    return Standing(bound, wait, msgspec.json.decode(wait.details), gone)
+
+
+async def _of_interaction(call: Call, bound: Bound, named: tuple[RunId, int, int]) -> Standing:
+    """The link of one interaction of a request, which a transport sent along (U9)."""
+    store = call.runtime.store
+    rows = await store.some_interactions([named])
+    wanted = WaitFilter(workspace=bound.workspace, run_id=named[0], no=named[1], status=None)
+    waits = await store.waits(wanted, after=None, limit=1)
+    if not rows or not waits:
+        raise Refusal(404, "not_found", NOT_THERE["not_found"])
+    is_open = rows[0].status in OPEN_INTERACTION and waits[0].status in OPEN_WAIT
+    gone = {"timed_out": "timed_out", "cancelled": "cancelled"}.get(rows[0].status, "already_completed")
+    details = {"title": waits[0].key, "schema": terms_of(waits[0]).schema}
+    return Standing(bound, waits[0], details, None if is_open else gone)
+
+
+def _why(wait: Wait) -> str:
+    return {"timed_out": "timed_out", "cancelled": "cancelled"}.get(wait.status, "already_completed")
+
+
+def _nonce(call: Call) -> str:
+    """Shows that a form came from our page for this link (T17, T18)."""
+    return hmac.digest(call.path["token"].encode(), b"bide form", hashlib.sha256).hex()[:32]
+
+
+async def show(call: Call) -> Any:
+    """The page. Link previews and mail scanners may look as often as they like (T16)."""
+    try:
+        standing = await _standing(call)
+    except Refusal as refusal:
+        return _said(refusal.status, "This link does not work", refusal.detail)
+    if standing.gone is not None:
+        return _said(410, _title(standing), GONE[standing.gone])
+    return _form(call, standing, form_of(standing.details.get("schema")))
+
+
+async def answer(call: Call) -> Any:
+    is_form = media_type(call.scope) == FORM
+    try:
+        return await _answer(call, is_form)
+    except Exception as error:
+        if not is_form:
+            raise
+        refusal = refusal_of(error)
+        if refusal.status >= 500:
+            raise
+        return _said(refusal.status, "This did not work", refusal.detail)
+
+
+async def _answer(call: Call, is_form: bool) -> Any:
+    limit = call.runtime.settings.max_payload_bytes
+    raw = await read_body(call.scope, call.receive, limit + ENVELOPE, BODY_SECONDS)
+    filled: Mapping[str, Sequence[str]] | None = None
+    body: Any = None
+    if is_form:
+        filled = _filled(raw)
+    else:
+        body = parse_json(call.scope, raw, limit + ENVELOPE)
+        if not raw.strip():
+            raise Refusal(400, "not_json", "the body is empty; send the answer as JSON")
+    standing = await _standing(call)
+    if filled is not None:
+        _check_page(call, filled)
+        body = read_form(standing.details.get("schema"), filled)
+    receipt = await _deliver(call, standing, body)
+    return _reply(call, standing, receipt, filled)
+
+
+async def _deliver(call: Call, standing: Standing, body: Any) -> Receipt:
+    text = msgspec.json.encode(body).decode()
+    facts = Facts(text)
+    accept, extract = standing.details.get("accept"), standing.details.get("extract")
+    if accept is not None and not facts.satisfy(accept):
+        return Receipt(outcome="ignored", reason="not_accepted")
+    if extract is not None:
+        try:
+            body = facts.value_of(extract)
+        except BadExpression as error:
+            problem = f"at $: the answer cannot be taken out of the body: {error}"
+            return Receipt(outcome="invalid", reason=problem, problems=(problem,))
+    once = f"resume:{standing.wait.no if standing.wait is not None else 0}"  # the same body again is the same answer
+    client = client_of(call.runtime, standing.bound.workspace, "link")
+    if run_of_interaction(standing.bound.signal_id) is not None:
+        return await client.answer(standing.bound.signal_id, body, check=False)
+    return await client.complete(standing.bound.signal_id, body, dedup_key=once, check=False)
+
+
+def _reply(call: Call, standing: Standing, receipt: Receipt, filled: Mapping[str, Sequence[str]] | None) -> Any:
+    match receipt.outcome:
+        case "woke" | "queued" | "duplicate":
+            status, message = 200, "Thank you. Your answer was received."
+        case "ignored":
+            status, message = 202, "This is not the answer that is waited for; the link stays open."
+        case "invalid":
+            errors = problems_of(receipt.problems)
+            if filled is not None:
+                fields = form_of(standing.details.get("schema"), filled)
+                left = with_errors(fields, {error.path: error.message for error in errors})
+                said = "Please look at the answers again." + (f" {' '.join(left)}" if left else "")
+                return _form(call, standing, fields, 422, said)
+            raise Refusal(422, "invalid", "the answer does not fit what is waited for", errors=errors)
+        case _:
+            reason = standing.gone or ("already_completed" if receipt.outcome == "conflict" else receipt.reason or "")
+            raise Refusal(410, "gone", GONE.get(reason, GONE["cancelled"]))
+    if filled is not None:
+        return _said(status, _title(standing), message, good=status == 200)
+    return Answer(receipt, status)
+
+
+def _filled(raw: bytes) -> dict[str, list[str]]:
+    try:
+        return parse_qs(
+            raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=1000, strict_parsing=False
+        )
+    except ValueError:
+        raise Refusal(400, "bad_form", "the form cannot be read; send it as UTF-8 with at most 1,000 fields") from None
+
+
+def _check_page(call: Call, filled: Mapping[str, Sequence[str]]) -> None:
+    """A form is taken from our own page only."""
+    origin = header(call.scope, b"origin")
+    if origin not in (None, "null"):
+        host = header(call.scope, b"host")
+        allowed = {urlsplit(call.runtime.settings.public_url).netloc, host}
+        if urlsplit(origin or "").netloc not in allowed:
+            raise Refusal(403, "foreign_origin", "the form was sent from another site")
+    if not hmac.compare_digest(next(iter(filled.get("form", ())), ""), _nonce(call)):
+        raise Refusal(403, "foreign_form", "the form was not the one of this page; open the link again")
+
+
+def _title(standing: Standing) -> str:
+    return str(standing.details.get("title") or "Your answer is asked for")
+
+
+def _form(call: Call, standing: Standing, fields: Any, status: int = 200, message: str = "") -> Any:
+    deadline = standing.wait.deadline if standing.wait is not None else None
+    return page(
+        "resume.html",
+        status,
+        title=_title(standing),
+        description=standing.details.get("description"),
+        message=message,
+        good=False,
+        fields=fields,
+        deadline=f"{deadline:%d %B %Y, %H:%M} UTC" if deadline is not None else None,
+        nonce=_nonce(call),
+    )
+
+
+def _said(status: int, title: str, message: str, *, good: bool = False) -> Any:
+    return page(
+        "resume.html",
+        status,
+        title=title,
+        description=None,
+        message=f"{message[:1].upper()}{message[1:]}",
+        good=good,
+        fields=None,
+        deadline=None,
+        nonce="",
+    )
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/resume/{token}", show, None, "The page behind a resume link", is_public=True),
+    Endpoint("POST", "/resume/{token}", answer, None, "Answer a resume link", is_public=True, is_raw=True),
+)

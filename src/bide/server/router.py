@@ -1,0 +1,203 @@
+"""The ASGI application: one table of endpoints, and the order in which a request is judged (H1)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from bide.authoring.checks import is_name
+from bide.authoring.machine import encode
+from bide.core.access import Key
+from bide.engine.runtime import Runtime
+from bide.errors import Forbidden, Invalid
+from bide.server.bodies import ENVELOPE, Gone, header, parse_json, read_body
+from bide.server.calls import Answer, Call, Endpoint, HttpClient, digest_of
+from bide.server.keys import Keys
+from bide.server.metrics import figures_of
+from bide.server.problems import TYPE, Refusal, problem, refusal_of
+
+log = logging.getLogger("bide.server")
+
+BODY_SECONDS = 30.0
+NEVER_CACHED = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
+
+_encoder = msgspec.json.Encoder(order=None)
+
+
+class Api:
+    """Every endpoint of the table, over the runtime of one app."""
+
+    def __init__(
+        self,
+        runtime: Callable[[], Awaitable[Runtime]],
+        endpoints: Iterable[Endpoint],
+        *,
+        body_seconds: float = BODY_SECONDS,
+    ) -> None:
+        self._open = runtime
+        self.endpoints = tuple(endpoints)
+        self._table = _Table(self.endpoints)
+        self._keys: Keys | None = None
+        self._keys_of: Runtime | None = None
+        self._body_seconds = body_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; whatever happens, there is an answer."""
+        response: Any
+        try:
+            response = await self._answer(scope, receive)
+        except Gone:
+            return
+        except Exception as error:
+            refusal = refusal_of(error)
+            if refusal.status >= 500:
+                log.exception("a request failed", exc_info=error)
+            response = refused(refusal)
+        if scope["method"] == "HEAD" and isinstance(response, Response):
+            response.body = b""
+        await response(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Any:
+        segments = _segments(scope)
+        endpoint, path = self._table.find(scope["method"], segments)
+        runtime = await self._open()
+        if endpoint.is_public:
+            key = _ANONYMOUS
+        else:
+            key = await self._keys_for(runtime).of(scope)
+        limit = endpoint.max_bytes or runtime.settings.max_payload_bytes
+        raw, body = b"", None
+        if endpoint.method in ("POST", "PATCH", "PUT") and not endpoint.is_raw:
+            raw = await read_body(scope, receive, limit + ENVELOPE, self._body_seconds)
+            body = parse_json(scope, raw, limit + ENVELOPE)
+            if len(raw) > limit and isinstance(body, dict):
+                for name in endpoint.payloads:
+                    encode(body.get(name), limit, f"the {name}")
+        once = _once(scope, segments, raw)
+        call = Call(
+            runtime=runtime,
+            scope=scope,
+            receive=receive,
+            key=key,
+            client=HttpClient(runtime, key, once),
+            path=path,
+            query=_query(scope),
+            body=body,
+            once=once[0] if once is not None else None,
+        )
+        return respond(await self._perform(endpoint, call))
+
+    async def _perform(self, endpoint: Endpoint, call: Call) -> Any:
+        if endpoint.scope is not None and not call.key.may(endpoint.scope):
+            await endpoint.found(call)
+            raise Forbidden("this call", f"the key lacks the scope {endpoint.scope}")
+        try:
+            return await endpoint.handler(call)
+        except (Invalid, Refusal) as error:
+            if not isinstance(error, Refusal) or error.status == 422:
+                await endpoint.found(call)
+                await endpoint.is_open(call)
+            raise
+
+    def _keys_for(self, runtime: Runtime) -> Keys:
+        if self._keys is None or self._keys_of is not runtime:
+            self._keys, self._keys_of = Keys(runtime), runtime
+            figures_of(runtime)  # counts from here on
+        return self._keys
+
+
+class _Table:
+    """Endpoints by their number of segments; a fixed segment goes before a parameter."""
+
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        self._by_length: dict[int, list[Endpoint]] = {}
+        for endpoint in endpoints:
+            self._by_length.setdefault(len(endpoint.segments), []).append(endpoint)
+
+    def find(self, method: str, segments: tuple[str, ...]) -> tuple[Endpoint, Mapping[str, str]]:
+        allowed = set()
+        for endpoint in self._by_length.get(len(segments), ()):
+            path = _fits(endpoint.segments, segments)
+            if path is None:
+                continue
+            if method == endpoint.method or (method == "HEAD" and endpoint.method == "GET"):
+                return endpoint, path
+            allowed.add(endpoint.method)
+        if allowed:
+            raise Refusal(
+                405,
+                "method_not_allowed",
+                f"this path takes {', '.join(sorted(allowed))}",
+                headers=(("Allow", ", ".join(sorted(allowed))),),
+            )
+        raise Refusal(404, "not_found", "there is nothing here; see /docs")
+
+
+def _fits(pattern: tuple[str, ...], segments: tuple[str, ...]) -> dict[str, str] | None:
+    path: dict[str, str] = {}
+    for wanted, given in zip(pattern, segments, strict=True):
+        if wanted.startswith("{"):
+            if not given:
+                return None
+            path[wanted[1:-1]] = given
+        elif wanted != given:
+            return None
+    return path
+
+
+def _segments(scope: Scope) -> tuple[str, ...]:
+    """The path below the mount point, each segment decoded by itself: an id may contain a slash."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    parts = raw.partition(b"?")[0].split(b"/")[1:]
+    mounted = scope.get("root_path", "").rstrip("/").count("/")
+    try:
+        return tuple(unquote(part.decode("ascii"), errors="strict") for part in parts[mounted:])
+    except UnicodeDecodeError:
+        raise Refusal(404, "not_found", "there is nothing here; see /docs") from None
+
+
+def _query(scope: Scope) -> dict[str, str]:
+    try:
+        text = scope.get("query_string", b"").decode("ascii")
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=50)
+    except ValueError:
+        raise Refusal(400, "bad_query", "the query cannot be read; send at most 50 parameters, as UTF-8") from None
+    query = dict(pairs)
+    if len(query) < len(pairs):
+        raise Refusal(400, "bad_query", "a query parameter was sent more than once")
+    if any("\0" in value for value in query.values()):
+        raise Refusal(400, "bad_query", "a query parameter contains NUL")
+    return query
+
+
+def _once(scope: Scope, segments: tuple[str, ...], raw: bytes) -> tuple[str, str, str] | None:
+    """The idempotency key, what it counts for, and what was sent with it (H2)."""
+    key = header(scope, b"idempotency-key") if scope["method"] == "POST" else None
+    if key is None:
+        return None
+    if not is_name(key):
+        raise Refusal(400, "bad_idempotency_key", "Idempotency-Key has 1 to 200 printable characters")
+    return key, "/".join(segments), digest_of(raw)
+
+
+def respond(value: Any) -> Any:
+    if callable(value):
+        return value  # a response of its own making: a page, a stream
+    answer = value if isinstance(value, Answer) else Answer(value)
+    headers = dict((*NEVER_CACHED, *answer.headers))
+    return Response(_encoder.encode(answer.value), answer.status, headers, "application/json")
+
+
+def refused(refusal: Refusal) -> Response:
+    headers = dict((*NEVER_CACHED, *refusal.headers))
+    return Response(_encoder.encode(problem(refusal)), refusal.status, headers, TYPE.decode())
+
+
+_ANONYMOUS = Key(id="none", workspace="none", hash="", name="", scopes=(), created_at=datetime(1970, 1, 1, tzinfo=UTC))

@@ -1,0 +1,142 @@
+"""Signals and answers over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from bide.authoring.checks import is_name
+from bide.client.refusals import raise_refusal, raise_refused_answer
+from bide.core.commands import Receipt
+from bide.core.records import OPEN_WAIT
+from bide.engine.runtime import Runtime
+from bide.errors import BadInput, NoTarget, SignalNotFound
+from bide.server.calls import Answer, Call, Endpoint, problems_of
+from bide.server.problems import FieldError, Refusal
+from bide.server.runs import run_exists
+from bide.stores.interface import WaitFilter
+
+
+class SignalRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A signal for a run."""
+
+    name: str
+    payload: Any = None
+    dedup_key: str | None = None
+
+
+class SignalKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A signal for the run that holds a correlation key."""
+
+    correlation_key: str
+    name: str
+    payload: Any = None
+    dedup_key: str | None = None
+
+
+class CompleteSignal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The answer to a signal id; `run_id` says which run is meant after a collision."""
+
+    data: Any
+    run_id: str | None = None
+    dedup_key: str | None = None
+
+
+async def complete(call: Call) -> Answer:
+    asked = call.read(CompleteSignal)
+    signal_id = _signal_id(call)
+    receipt = await call.client.complete(
+        signal_id, asked.data, run_id=asked.run_id, dedup_key=asked.dedup_key, check=False
+    )
+    if receipt.problems:
+        raise Refusal(422, "invalid", "the data does not fit what the wait takes", errors=problems_of(receipt.problems))
+    raise_refused_answer(receipt, signal_id)
+    return Answer(receipt)
+
+
+def _signal_id(call: Call) -> str:
+    signal_id = call.path["signal_id"]
+    if not is_name(signal_id) or signal_id.startswith(("run_", "wait_", "int_")):
+        raise SignalNotFound(signal_id)  # no wait could hold it
+    return signal_id
+
+
+async def signal_exists(call: Call) -> None:
+    await _standing(call)
+
+
+async def signal_is_open(call: Call) -> None:
+    receipt = await _standing(call)
+    if receipt is not None:
+        raise_refused_answer(receipt, call.path["signal_id"])
+
+
+async def _standing(call: Call) -> Receipt | None:
+    """How an answer would be refused whatever its data; None where it would not."""
+    signal_id = _signal_id(call)
+    receipt = await standing(call.runtime, call.key.workspace, signal_id)
+    if receipt is not None and receipt.outcome == "no_target":
+        raise SignalNotFound(signal_id)
+    return receipt
+
+
+async def standing(runtime: Runtime, workspace: str, signal_id: str) -> Receipt | None:
+    name = await runtime.store.name(workspace, "signal", signal_id)
+    no = int(name.message_id.rstrip("!")) if name is not None else 0
+    wanted = WaitFilter(workspace=workspace, run_id=name.run_id, status=None) if name is not None else None
+    found = await runtime.store.waits(wanted, after=(wanted.run_id or "", no - 1), limit=1) if wanted else ()
+    if name is None or not found or found[0].status == "cancelled":
+        return Receipt(outcome="no_target", reason="not_found")
+    if found[0].status not in OPEN_WAIT:
+        return Receipt(outcome="late", reason="timed_out" if found[0].status == "timed_out" else "already_completed")
+    if name.message_id.endswith("!"):
+        return Receipt(outcome="conflict", run_id=name.run_id, reason="collision")
+    return None
+
+
+async def signal_run(call: Call) -> Answer:
+    asked = call.read(SignalRun)
+    run_id = call.path["run_id"]
+    if not run_id.startswith("run_"):
+        raise NoTarget(run_id)
+    return await _signal(call, run_id, asked.name, asked.payload, asked.dedup_key)
+
+
+async def signal_key(call: Call) -> Answer:
+    asked = call.read(SignalKey)
+    if asked.correlation_key.startswith("run_"):
+        raise BadInput("correlation_key is a run's id; use POST /v1/runs/{id}/signals")
+    return await _signal(call, asked.correlation_key, asked.name, asked.payload, asked.dedup_key)
+
+
+async def _signal(call: Call, target: str, name: str, payload: Any, dedup_key: str | None) -> Answer:
+    receipt = await call.client.signal(target, name, payload, dedup_key, check=False)
+    if receipt.outcome == "invalid":
+        errors = (FieldError("$.payload", receipt.reason or "it does not fit"),)
+        raise Refusal(422, "invalid", "the signal cannot be taken", errors=errors)
+    raise_refusal(receipt, target, dedup_key)
+    return Answer(receipt, 202)
+
+
+async def key_is_held(call: Call) -> None:
+    key = call.body.get("correlation_key") if isinstance(call.body, dict) else None
+    if isinstance(key, str) and is_name(key) and await call.runtime.store.holder(call.key.workspace, key) is None:
+        raise NoTarget(key)
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST", "/v1/signals/{signal_id}/complete", complete, "signals:send", "Answer the wait that holds a signal id",
+        body=CompleteSignal, answers={200: Receipt}, found=signal_exists, is_open=signal_is_open,
+        payloads=("data",), refusals=(404, 409, 410),
+    ),
+    Endpoint(
+        "POST", "/v1/runs/{run_id}/signals", signal_run, "signals:send", "Put a signal into a run's inbox",
+        body=SignalRun, answers={202: Receipt}, found=run_exists, payloads=("payload",), refusals=(404, 409),
+    ),
+    Endpoint(
+        "POST", "/v1/signals", signal_key, "signals:send", "Signal the run that holds a correlation key",
+        body=SignalKey, answers={202: Receipt}, found=key_is_held, payloads=("payload",), refusals=(404, 409),
+    ),
+)  # fmt: skip
