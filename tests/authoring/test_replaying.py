@@ -1,0 +1,133 @@
+"""A replay hands back what is stored as it was handed over first, also where nobody would have to wait for it (F3)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import bide
+from bide.testing import world
+
+Step = bide.Step
+
+
+async def same(value: Any) -> Any:
+    return value
+
+
+async def test_F3_who_asks_alone_does_not_overtake_an_earlier_result_that_another_task_waits_for(
+    store_url: str,
+) -> None:
+    """F3: `late` asks for its second step when nothing else runs, while `wait` still has an earlier answer to get."""
+    app, seen = bide.App(), list[list[str]]()
+
+    @app.workflow("two")
+    async def two(step: Step) -> list[str]:
+        order: list[str] = []
+        seen.append(order)
+
+        async def answered() -> None:
+            await step.receive("answer", "answer", timeout="1d")
+            order.append("answer")
+
+        async def slept() -> None:
+            await step.sleep("nap", "1h")
+            order.append("nap")
+            for number in range(3):
+                await step.run(f"work-{number}", same, number)
+                order.append(f"work-{number}")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(slept())
+            group.create_task(answered())
+        await step.sleep("night", "8h")
+        return order
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("two")
+        await there.advance("1h")
+        await there.signal(run.id, "answer")
+        await there.advance("8h")
+        assert await there.result(run.id) == ["nap", "work-0", "work-1", "work-2", "answer"]
+    assert seen[-1] == seen[-2]
+
+
+async def test_F3_tasks_that_are_ready_run_before_a_stored_result_is_handed_back(store_url: str) -> None:
+    """F3: live, the other task goes on while the step runs; so it does in a replay, where the result is there."""
+    app, seen = bide.App(), list[list[str]]()
+
+    @app.workflow("both")
+    async def both(step: Step) -> None:
+        order: list[str] = []
+        seen.append(order)
+
+        async def other() -> None:
+            for number in range(3):
+                order.append(f"other-{number}")
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(other())
+        order.append(await step.run("work", same, "work"))
+        await task
+        await step.sleep("night", "8h")
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("both")
+        await there.advance("8h")
+        await there.result(run.id)
+    assert seen[0] == seen[-1] == ["other-0", "other-1", "other-2", "work"]
+
+
+async def test_F3_a_task_that_cancels_itself_hears_of_it_where_it_asks_for_a_stored_result(store_url: str) -> None:
+    """F3: a task is cancelled at its next await, whether what it awaits is there or not."""
+    app, seen = bide.App(), list[list[str]]()
+
+    @app.workflow("cancels")
+    async def cancels(step: Step) -> None:
+        heard: list[str] = []
+        seen.append(heard)
+
+        async def stubborn() -> None:
+            await step.run("before", same, 1)
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            try:
+                await step.run("cancelled", same, 2)
+                heard.append("went on")
+            except asyncio.CancelledError:
+                heard.append("cancelled")
+            task.uncancel()
+            heard.append(str(await step.run("after", same, 3)))
+
+        await asyncio.create_task(stubborn())
+        await step.sleep("night", "8h")
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("cancels")
+        await there.advance("8h")
+        await there.result(run.id)
+    assert seen[0] == seen[-1] == ["cancelled", "3"]
+
+
+async def test_F1_annotations_that_are_found_later_are_read_later() -> None:
+    """F1: what a name of an annotation means is looked up again while it means nothing."""
+    app, seen = bide.App(), list[Any]()
+
+    async def late() -> Later:  # type: ignore[name-defined]  # noqa: F821
+        return {"number": 1}
+
+    @app.workflow("late")
+    async def body(step: Step) -> None:
+        seen.append(await step.run("late", late))
+        await step.sleep("night", "8h")
+
+    async with world(app) as there:
+        run = await there.start("late")
+        late.__globals__["Later"] = dict[str, float]
+        try:
+            await there.advance("8h")
+            await there.result(run.id)
+        finally:
+            del late.__globals__["Later"]
+    assert [type(result["number"]) for result in seen] == [int, float]

@@ -1,0 +1,141 @@
+"""A failed workflow that a person retries: what is stored is kept, what it failed of is not (F16)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import bide
+from bide.core.records import RunError, RunId, StepRow
+from bide.core.reusing import reused
+from bide.testing import world
+
+
+def shop(calls: list[str], broken: list[bool]) -> bide.App:
+    app = bide.App()
+
+    def charge() -> str:
+        calls.append("charge")
+        return "pi_1"
+
+    def ship(payment: str) -> str:
+        calls.append("ship")
+        if broken:
+            raise bide.NonRetryable("the van is broken")
+        return f"shipped {payment}"
+
+    @app.workflow("order", retries=0)
+    async def order(step: bide.Step) -> list[Any]:
+        payment = await step.run("charge", charge)
+        answer = await step.wait_for_signal("gate", signal=f"gate-{step.run_id}", timeout="1d")
+        made = await step.uuid()
+        return [answer, str(made), await step.run("ship", ship, payment)]
+
+    return app
+
+
+async def test_F16_a_retried_run_keeps_results_and_answers_and_runs_the_failed_step_anew(store_url: str) -> None:
+    calls, broken = list[str](), [True]
+    async with world(shop(calls, broken), store=store_url) as there:
+        failed = await there.start("order")
+        await there.complete(f"gate-{failed.id}", "yes")
+        assert (await there.get(failed.id)).status == "failed"
+        broken.clear()
+        again = await there.retry(failed.id)
+        answer, _, shipped = await there.result(again.id)
+        assert (answer, shipped, calls) == ("yes", "shipped pi_1", ["charge", "ship", "ship"])
+        assert again.info.retry_of == failed.id
+
+
+async def test_F16_a_run_can_be_retried_from_a_step(store_url: str) -> None:
+    calls, broken = list[str](), [True]
+    async with world(shop(calls, broken), store=store_url) as there:
+        failed = await there.start("order")
+        await there.complete(f"gate-{failed.id}", "yes")
+        broken.clear()
+        again = await there.retry(failed.id, from_step="gate")
+        assert (await there.get(again.id)).status == "waiting"
+        await there.crash()
+        await there.complete(f"gate-{again.id}", "no")
+        assert (await there.result(again.id))[0] == "no"
+        assert calls == ["charge", "ship", "ship"]
+        whole = await there.retry(failed.id, from_step="charge")
+        assert calls[-1] == "charge"
+        assert (await there.get(whole.id)).status == "waiting"
+        with pytest.raises(bide.BadInput, match="no step 'nothing'"):
+            await there.retry(failed.id, from_step="nothing")
+
+
+async def test_F16_the_timeout_or_child_that_a_run_failed_of_is_not_kept(store_url: str) -> None:
+    app, fails = bide.App(), [True]
+
+    @app.workflow("child", retries=0)
+    async def child(step: bide.Step) -> str:
+        if fails:
+            raise ValueError("no")
+        return "child"
+
+    @app.workflow("parent", retries=0)
+    async def parent(step: bide.Step) -> list[Any]:
+        await step.sleep("first", "1m")
+        answer = await step.wait_for_signal("gate", signal="a", timeout="1h")
+        return [answer, await step.invoke("child", child)]
+
+    async with world(app, store=store_url) as there:
+        timed_out = await there.start("parent")
+        await there.advance("2h")
+        assert (await there.get(timed_out.id)).status == "failed"
+        second = await there.retry(timed_out.id)
+        assert [wait.step for wait in await there.waits(run_id=second.id)] == ["gate"]
+        await there.complete("a", "yes")
+        assert (await there.get(second.id)).status == "failed"
+        fails.clear()
+        third = await there.retry(second.id)
+        assert await there.result(third.id) == ["yes", "child"]
+
+
+async def test_F16_from_step_is_refused_where_there_are_no_stored_steps() -> None:
+    app = bide.App()
+
+    @app.machine("machine", retries=0)
+    class Fails:
+        def begin(self, ctx: Any) -> None:
+            raise ValueError("no")
+
+    @app.workflow("gate")
+    async def gate(step: bide.Step) -> Any:
+        return await step.receive("go", "go", timeout="1h")
+
+    async with world(app) as there:
+        failed, waiting = await there.start("machine"), await there.start("gate")
+        with pytest.raises(bide.BadInput):
+            await there.retry(failed.id, from_step="begin")
+        with pytest.raises(bide.NotHeld):
+            await there.retry(waiting.id, from_step="go")
+
+
+def row(key: str, seq: int, status: Any = "done", kind: str = "run") -> StepRow:
+    return StepRow(run_id=RunId("run_1"), key=key, kind=kind, status=status, seq=seq)
+
+
+def test_F16_what_is_kept_comes_in_its_order_before_anything_new() -> None:
+    """Numbered from one: the new run's own outcomes come after all of them, in every replay (F3)."""
+    rows = [row("b", 2**40), row("a", 2**35), row("c", 2**41, "failed"), row("d", 2**42, "trying")]
+    assert [(kept.key, kept.seq) for kept in reused(rows, None)] == [("a", 1), ("b", 2)]
+
+
+def test_F16_the_pauses_of_a_step_go_with_it() -> None:
+    pause = row("a/pause1", 1, "timed_out", "sleep")
+    assert [kept.key for kept in reused([pause, row("a", 2)], None)] == ["a/pause1", "a"]
+    assert reused([pause, row("a", 2, "failed")], None) == ()
+
+
+def test_F16_only_the_last_timeout_is_what_a_run_failed_of() -> None:
+    rows = [
+        row("one", 1, "timed_out", "signal"),
+        row("two", 2, "timed_out", "signal"),
+        row("s", 3, "timed_out", "sleep"),
+    ]
+    error = RunError(code="SignalTimeoutError", message="…")
+    assert [kept.key for kept in reused(rows, error)] == ["one", "s"]

@@ -1,0 +1,258 @@
+"""Typed states: decoded before and encoded after each step (M7)."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+
+import bide
+from bide.testing import world
+from tests.support.worlds import Ctx
+
+
+class StructState(msgspec.Struct):
+    order: int
+    due: datetime
+    paid: Decimal = Decimal("0")
+    notes: list[str] = msgspec.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class DataclassState:
+    order: int
+    due: datetime
+    paid: Decimal = Decimal("0")
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+
+class DictState(TypedDict):
+    order: int
+    due: datetime
+    paid: Decimal
+    notes: list[str]
+
+
+class ModelState(pydantic.BaseModel):
+    order: int
+    due: datetime
+    paid: Decimal = Decimal("0")
+    notes: list[str] = []
+
+
+GIVEN = {"order": 7, "due": "2030-01-02T03:04:05Z", "paid": "1.50", "notes": []}
+DUE = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+class Attributes:
+    """Changes its state in place, through a wait."""
+
+    @bide.start
+    def begin(self, ctx: Ctx) -> bide.Await:
+        assert (ctx.state.order, ctx.state.due, ctx.state.paid) == (7, DUE, Decimal("1.50"))
+        ctx.state.notes.append(type(ctx.state).__name__)
+        return bide.Await("go", then="after")
+
+    def after(self, ctx: Ctx) -> bide.Next:
+        ctx.state.paid += Decimal("0.25")
+        ctx.state.notes.append(type(ctx.state).__name__)
+        return bide.Next("finish", ctx.state)
+
+    def finish(self, ctx: Ctx) -> bide.Done:
+        assert ctx.input == GIVEN
+        return bide.Done(ctx.state)
+
+
+class StructMachine(Attributes):
+    state: StructState
+
+
+class DataclassMachine(Attributes):
+    state: DataclassState
+
+
+class ModelMachine(Attributes):
+    state: ModelState
+
+
+class DictMachine:
+    state: DictState
+
+    @bide.start
+    def begin(self, ctx: bide.Context[DictState]) -> bide.Await:
+        assert (ctx.state["order"], ctx.state["due"], ctx.state["paid"]) == (7, DUE, Decimal("1.50"))
+        ctx.state["notes"].append("DictState")
+        return bide.Await("go", then="after")
+
+    def after(self, ctx: bide.Context[DictState]) -> bide.Next:
+        ctx.state["paid"] += Decimal("0.25")
+        ctx.state["notes"].append("DictState")
+        return bide.Next("finish", ctx.state)
+
+    def finish(self, ctx: bide.Context[DictState]) -> bide.Done:
+        return bide.Done(ctx.state)
+
+
+MACHINES: dict[str, type] = {
+    "StructState": StructMachine,
+    "DataclassState": DataclassMachine,
+    "DictState": DictMachine,
+    "ModelState": ModelMachine,
+}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+async def test_M7_a_typed_state_is_decoded_before_and_encoded_after_each_step(store_url: str, name: str) -> None:
+    app = bide.App()
+    app.machine("typed")(MACHINES[name])
+    async with world(app, store=store_url) as there:
+        run = await there.start("typed", GIVEN)
+        await there.signal(run.id, "go")
+        assert await there.result(run.id) == {**GIVEN, "paid": "1.75", "notes": [name, name]}
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("StructState", StructState(7, DUE, Decimal("1.50"))),
+        ("DataclassState", DataclassState(7, DUE, Decimal("1.50"))),
+        ("DictState", DictState(order=7, due=DUE, paid=Decimal("1.50"), notes=[])),
+        ("ModelState", ModelState(order=7, due=DUE, paid=Decimal("1.50"))),
+    ],
+)
+async def test_M7_an_input_may_be_given_as_the_type_itself(store_url: str, name: str, given: Any) -> None:
+    app = bide.App()
+    app.machine("typed")(MACHINES[name])
+    async with world(app, store=store_url) as there:
+        run = await there.start("typed", given)
+        assert run.info.input == GIVEN
+        assert run.status == "waiting"
+
+
+@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("given", [None, {"order": "seven"}, [1], "text", {"due": "2030-01-02T03:04:05Z"}])
+async def test_M7_an_input_that_does_not_fit_is_an_error_of_the_first_step(
+    store_url: str, name: str, given: Any
+) -> None:
+    app = bide.App()
+    app.machine("typed", retries=1)(MACHINES[name])
+    async with world(app, store=store_url) as there:
+        run = await there.start("typed", given)
+        assert (run.status, run.info.attempt) == ("ready", 1)
+        await there.advance("1m")
+        info = await there.get(run.id)
+        assert info.status == "failed"
+        assert info.error is not None
+        assert (info.error.code, info.error.type, info.error.step) == ("StepFailed", "BadPayload", "begin")
+        assert info.error.message.startswith("at $")
+
+
+@pytest.mark.parametrize("outcome", ["next", "await", "retry", "spawn"])
+async def test_M7_a_state_that_a_step_returns_must_fit(store_url: str, outcome: str) -> None:
+    app = bide.App()
+
+    @app.machine("misfit", retries=0)
+    class Misfit:
+        state: StructState
+
+        @bide.start
+        def begin(self, ctx: Ctx) -> Any:
+            bad = {"order": "seven", "due": ctx.state.due}
+            return {
+                "next": bide.Next("after", bad),
+                "await": bide.Await("go", "after", bad),
+                "retry": bide.Retry(bad),
+                "spawn": bide.Spawn([], "after", bad),
+            }[outcome]
+
+        def after(self, ctx: Ctx) -> bide.Done:
+            return bide.Done()
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("misfit", GIVEN)
+        assert run.status == "failed"
+        assert run.info.error is not None
+        assert (run.info.error.type, run.info.error.step) == ("BadPayload", "begin")
+        assert "$.order" in run.info.error.message
+        assert run.info.state == GIVEN
+
+
+async def test_M7_a_misfit_goes_to_on_error_with_the_state_as_it_is_stored(store_url: str) -> None:
+    app = bide.App()
+
+    @app.machine("handled")
+    class Handled:
+        state: StructState
+
+        def begin(self, ctx: Ctx) -> bide.Done:
+            return bide.Done("never")
+
+        def on_error(self, error: Exception, ctx: Ctx) -> bide.Done:
+            return bide.Done([str(error), ctx.state])
+
+    async with world(app, store=store_url) as there:
+        said, state = await there.result((await there.start("handled", {"order": "seven", "due": 1})).id)
+        assert said.startswith("at $.")
+        assert state == {"order": "seven", "due": 1}
+
+
+async def test_M7_a_misfit_leaves_the_worker_and_other_runs_alone(store_url: str) -> None:
+    app = bide.App()
+    app.machine("typed", retries=0)(StructMachine)
+    async with world(app, store=store_url) as there:
+        bad = await there.start("typed", {"order": "seven"})
+        good = await there.start("typed", GIVEN)
+        assert (bad.status, good.status) == ("failed", "waiting")
+
+
+async def test_M7_a_type_that_grew_since_the_run_parked_takes_its_defaults(store_url: str) -> None:
+    app = bide.App()
+    app.machine("typed")(StructMachine)
+    async with world(app, store=store_url) as there:
+        run = await there.start("typed", {"order": 7, "due": GIVEN["due"], "paid": "1.50"})
+        assert run.info.state == {**GIVEN, "notes": ["StructState"]}
+
+
+async def test_M7_the_type_is_inherited(store_url: str) -> None:
+    app = bide.App()
+
+    class Derived(StructMachine):
+        pass
+
+    app.machine("derived")(Derived)
+    async with world(app, store=store_url) as there:
+        assert (await there.start("derived", GIVEN)).info.state["notes"] == ["StructState"]
+
+
+async def test_M7_other_annotations_of_the_class_are_not_looked_at(store_url: str) -> None:
+    app = bide.App()
+
+    @app.machine("annotated")
+    class Annotated:
+        client: NotImportedHere  # type: ignore[name-defined]  # noqa: F821
+        state: StructState
+
+        def begin(self, ctx: Ctx) -> bide.Done:
+            return bide.Done(type(ctx.state).__name__)
+
+    async with world(app, store=store_url) as there:
+        assert await there.result((await there.start("annotated", GIVEN)).id) == "StructState"
+
+
+def test_M7_a_type_that_cannot_be_found_is_said_at_registration() -> None:
+    class Hidden(msgspec.Struct):
+        order: int
+
+    class Hides:
+        state: Hidden
+
+        def begin(self, ctx: Ctx) -> bide.Done:
+            return bide.Done()
+
+    with pytest.raises(bide.BadDefinition, match=r"declares state: Hidden, .* at the top level of the module"):
+        bide.App().machine("hides")(Hides)

@@ -1,0 +1,469 @@
+"""Waits of workflows: signal ids, answers, schemas, timeouts, cancelling (F4–F6, F12, F13, W3, W7, W8, laws)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+
+import bide
+from bide.testing import world
+from bide.testing.world import START
+from tests.support.worlds import ledger_names
+
+Step = bide.Step
+
+
+class Approval(msgspec.Struct):
+    approved: bool
+    reason: str = ""
+    at: datetime | None = None
+
+
+@dataclass
+class Plain:
+    approved: bool
+
+
+class Typed(TypedDict):
+    approved: bool
+
+
+class Model(pydantic.BaseModel):
+    approved: pydantic.StrictBool
+
+
+def gate(retries: int = 3, **options: Any) -> bide.App:
+    """An app whose workflow waits for the signal id that it is started with."""
+    app = bide.App()
+
+    @app.workflow("gate", retries=retries)
+    async def workflow(step: Step, signal: str) -> Any:
+        return await step.wait_for_signal("gate", signal=signal, **({"timeout": "48h"} | options))
+
+    return app
+
+
+# ---------------------------------------------------------------- F4, F6: one answer, one wait
+
+
+async def test_F4_an_answer_resumes_exactly_the_run_that_waits_on_the_id(store_url: str) -> None:
+    async with world(gate(), store=store_url) as there:
+        one, two = await there.start("gate", "a"), await there.start("gate", "b")
+        receipt = await there.complete("b", {"approved": True})
+        assert (receipt.outcome, receipt.run_id) == ("woke", two.id)
+        assert await there.result(two.id) == {"approved": True}
+        assert (await there.get(one.id)).status == "waiting"
+
+
+async def test_F4_a_signal_id_is_unique_in_its_workspace_and_free_in_every_other(store_url: str) -> None:
+    """F4, law 8."""
+    async with world(gate(), store=store_url) as there:
+        here, away = await there.start("gate", "a"), await there.client("other").start("gate", "a")
+        await there.settle()
+        assert (await there.client("other").complete("a", 2)).run_id == away.id
+        assert (await there.get(here.id)).status == "waiting"
+        assert (await there.complete("a", 1)).run_id == here.id
+        assert await there.result(here.id) == 1
+
+
+async def test_W7_a_second_answer_is_late_and_an_unknown_id_has_no_target(store_url: str) -> None:
+    async with world(gate(), store=store_url) as there:
+        run = await there.start("gate", "a")
+        await there.complete("a", 1)
+        with pytest.raises(bide.AlreadyAnswered) as late:
+            await there.complete("a", 2)
+        assert late.value.reason == "already_completed"
+        with pytest.raises(bide.NoTarget):
+            await there.complete("b", 1)
+        with pytest.raises(bide.NoTarget):
+            await there.client("other").complete("a", 1)
+        assert await there.result(run.id) == 1
+
+
+async def test_F6_a_crash_or_a_retry_never_makes_a_second_wait(store_url: str) -> None:
+    app, tries = bide.App(), list[int]()
+
+    @app.workflow("gate")
+    async def workflow(step: Step) -> Any:
+        wait = asyncio.create_task(step.wait_for_signal("gate", signal="a", timeout="1h"))
+        await asyncio.sleep(0)
+        await step.run("x", lambda: None)
+        tries.append(1)
+        if len(tries) == 1:
+            raise ValueError("once")
+        return await wait
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("gate")
+        await there.advance("1m")
+        await there.crash()
+        await there.settle()
+        assert (await there.get(run.id)).attempt == 1
+        assert (await ledger_names(there, run.id)).count("await_execution_waiting") == 1
+        await there.complete("a", "yes")
+        await there.crash()
+        assert await there.result(run.id) == "yes"
+
+
+async def test_F6_an_answer_that_came_before_a_retry_is_handed_back_from_the_store(store_url: str) -> None:
+    app, answers = bide.App(), list[Any]()
+
+    @app.workflow("gate")
+    async def workflow(step: Step) -> Any:
+        answers.append(await step.wait_for_signal("gate", signal="a", timeout="1h"))
+        if len(answers) == 1:
+            raise ValueError("once")
+        return "ok"
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("gate")
+        await there.complete("a", None)
+        await there.advance("1m")
+        assert await there.result(run.id) == "ok"
+        assert answers == [None, None]
+
+
+# ---------------------------------------------------------------- F5: collision
+
+
+async def test_F5_a_second_run_on_a_held_id_fails_at_once_and_the_first_keeps_waiting(store_url: str) -> None:
+    async with world(gate(), store=store_url) as there:
+        first = await there.start("gate", "a")
+        second = await there.start("gate", "a")
+        info = await there.get(second.id)
+        assert (info.status, info.attempt) == ("failed", 0)
+        assert info.error is not None
+        assert info.error.code == "SignalCollisionError"
+        assert "'a'" in info.error.message
+        assert first.id in info.error.message
+        with pytest.raises(bide.SignalCollisionError) as refused:
+            await there.complete("a", 1)
+        assert (refused.value.signal_id, refused.value.holder, refused.value.status) == ("a", first.id, 409)
+        assert (await there.complete("a", 1, check=False)).outcome == "conflict"
+        assert (await there.get(first.id)).status == "waiting"
+        with pytest.raises(bide.NoTarget):
+            await there.complete("a", 1, run_id=second.id)
+        await there.complete("a", 1, run_id=first.id)
+        assert await there.result(first.id) == 1
+        third = await there.start("gate", "a")  # the collision went with the wait
+        await there.complete("a", 3)
+        assert await there.result(third.id) == 3
+
+
+async def test_F5_a_collision_can_be_caught_and_replays_as_itself(store_url: str) -> None:
+    app, holders = bide.App(), list[str]()
+
+    @app.workflow("gate")
+    async def workflow(step: Step) -> Any:
+        try:
+            return await step.wait_for_signal("gate", signal="a", timeout="1h")
+        except bide.SignalCollisionError as error:
+            holders.append(error.holder)
+            return await step.wait_for_signal("gate", signal="b", timeout="1h")
+
+    async with world(app, store=store_url) as there:
+        first, second = await there.start("gate"), await there.start("gate")
+        await there.complete("b", "other")
+        assert await there.result(second.id) == "other"
+        assert holders == [first.id, first.id]
+
+
+async def test_law_7_two_waits_of_one_run_on_one_id_collide_too() -> None:
+    app = bide.App()
+
+    @app.workflow("twice")
+    async def workflow(step: Step) -> Any:
+        waits = [step.wait_for_signal("gate", signal="a", timeout="1h") for _ in range(2)]
+        return [type(found).__name__ for found in await asyncio.gather(*waits, return_exceptions=True)]
+
+    async with world(app) as there:
+        run = await there.start("twice")
+        await there.complete("a", "yes", run_id=run.id)
+        assert await there.result(run.id) == ["str", "SignalCollisionError"]
+
+
+# ---------------------------------------------------------------- F13: timeouts
+
+
+async def test_F13_a_timeout_raises_and_the_late_answer_is_refused(store_url: str) -> None:
+    app = bide.App()
+
+    @app.workflow("gate")
+    async def workflow(step: Step) -> Any:
+        found: list[Any] = []
+        for kind in ("signal", "inbox"):
+            try:
+                if kind == "signal":
+                    await step.wait_for_signal("gate", signal="a", timeout="1h")
+                await step.receive("inbox", "go", timeout=timedelta(hours=1))
+            except TimeoutError as error:
+                found.append(type(error).__name__)
+        found.append(await step.receive("default", "go", timeout=START + timedelta(hours=3), default=None))
+        found.append(await step.wait_for_signal("last", signal="c", timeout=bide.FOREVER))
+        return found
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("gate")
+        await there.advance("1h")
+        with pytest.raises(bide.AlreadyAnswered) as late:
+            await there.complete("a")
+        assert late.value.reason == "timed_out"
+        await there.advance("365d")
+        await there.complete("c", "at last")
+        assert await there.result(run.id) == ["SignalTimeoutError", "WaitTimeoutError", None, "at last"]
+    assert issubclass(bide.SignalTimeoutError, bide.WaitTimeoutError)
+    assert issubclass(bide.WaitTimeoutError, bide.BideError)
+
+
+async def test_law_4_a_timeout_is_not_a_null_answer(store_url: str) -> None:
+    async with world(gate(default="nobody"), store=store_url) as there:
+        answered, timed_out = await there.start("gate", "a"), await there.start("gate", "b")
+        await there.complete("a", None)
+        await there.advance("48h")
+        assert await there.result(answered.id) is None
+        assert await there.result(timed_out.id) == "nobody"
+
+
+@pytest.mark.parametrize("timeout", ["soon", -1, datetime(2030, 1, 1), True, [], float("nan")])  # noqa: DTZ001
+async def test_F13_an_impossible_timeout_fails_the_run_at_once(timeout: Any) -> None:
+    async with world(gate(timeout=timeout)) as there:
+        info = await there.get((await there.start("gate", "a")).id)
+        assert (info.status, info.attempt) == ("failed", 0)
+        assert info.error is not None
+        assert info.error.code == "BadInput"
+
+
+@pytest.mark.parametrize("signal", ["", "run_1", "a\x00", "x" * 201])
+async def test_F4_a_signal_id_that_cannot_be_used_fails_the_run_at_once(signal: str) -> None:
+    app = bide.App()
+
+    @app.workflow("gate")
+    async def workflow(step: Step) -> Any:
+        return await step.wait_for_signal("gate", signal=signal, timeout="1h")
+
+    async with world(app) as there:
+        info = await there.get((await there.start("gate")).id)
+        assert (info.status, info.attempt) == ("failed", 0)
+
+
+# ---------------------------------------------------------------- W3: answers are checked at the door
+
+
+@pytest.mark.parametrize(
+    "returns",
+    [
+        Approval,
+        Plain,
+        Typed,
+        Model,
+        {"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]},
+    ],
+)
+async def test_W3_an_answer_that_does_not_fit_is_refused_and_the_wait_stays_open(returns: Any, store_url: str) -> None:
+    app, seen = bide.App(), list[Any]()
+
+    @app.workflow("gate")
+    async def workflow(step: Step) -> None:
+        seen.append(await step.wait_for_signal("gate", signal="a", timeout="1h", returns=returns))
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("gate")
+        misfits: tuple[Any, ...] = ({"approved": "maybe"}, {}, [], None)
+        for wrong in misfits:
+            with pytest.raises(bide.BadInput):
+                await there.complete("a", wrong)
+        assert (await there.complete("a", 7, check=False)).outcome == "invalid"
+        assert (await there.get(run.id)).status == "waiting"
+        rejected = [e for e in await there.ledger(run.id) if e.name == "await_answer_rejected"]
+        assert len(rejected) == 5
+        assert "$.approved" in rejected[0].data["problems"][0]
+        await there.complete("a", {"approved": True})
+        assert (await there.get(run.id)).status == "completed"
+    [answer] = seen
+    if isinstance(returns, dict) or returns is Typed:
+        assert answer == {"approved": True}
+    else:
+        assert isinstance(answer, returns)
+
+
+async def test_W3_every_problem_is_told_with_its_path() -> None:
+    async with world(gate(returns=Approval)) as there:
+        await there.start("gate", "a")
+        receipt = await there.complete("a", {"approved": 1, "reason": 2, "at": 7}, check=False)
+        assert receipt.reason is not None
+        assert all(path in receipt.reason for path in ("$.approved", "$.reason", "$.at"))
+
+
+async def test_W3_a_choice_of_words_is_a_schema() -> None:
+    async with world(gate(returns=Literal["yes", "no"])) as there:
+        run = await there.start("gate", "a")
+        with pytest.raises(bide.BadInput):
+            await there.complete("a", "maybe")
+        await there.complete("a", "yes")
+        assert await there.result(run.id) == "yes"
+
+
+@pytest.mark.parametrize("returns", [{"type": "strin"}, {"$ref": "http://localhost:1/x"}, {"$ref": "#/no"}, gate, 7])
+async def test_W3_what_is_no_schema_fails_the_run_before_anybody_is_asked(returns: Any) -> None:
+    async with world(gate(returns=returns)) as there:
+        run = await there.start("gate", "a")
+        info = await there.get(run.id)
+        assert (info.status, info.attempt) == ("failed", 0)
+        assert "await_execution_waiting" not in await ledger_names(there, run.id)
+
+
+# ---------------------------------------------------------------- W8: cancelling
+
+
+async def test_W8_cancelling_frees_the_signal_id_and_a_later_answer_has_no_target(store_url: str) -> None:
+    async with world(gate(), store=store_url) as there:
+        run = await there.start("gate", "a")
+        await there.cancel(run.id)
+        with pytest.raises(bide.NoTarget):
+            await there.complete("a")
+        again = await there.start("gate", "a")
+        await there.complete("a", "yes")
+        assert await there.result(again.id) == "yes"
+
+
+async def test_W8_a_run_that_ends_with_open_waits_frees_their_ids(store_url: str) -> None:
+    app = bide.App()
+
+    @app.workflow("leaves")
+    async def workflow(step: Step) -> str:
+        task = asyncio.create_task(step.wait_for_signal("gate", signal="a", timeout="1h"))
+        await asyncio.sleep(0)
+        await step.receive("go", "go", timeout="1h")
+        del task
+        return "left"
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("leaves")
+        assert len(await there.waits(run_id=run.id)) == 2
+        await there.signal(run.id, "go")
+        assert await there.result(run.id) == "left"
+        with pytest.raises(bide.NoTarget):
+            await there.complete("a")
+
+
+async def test_W8_a_run_that_is_cancelled_while_its_step_runs_commits_nothing_more(store_url: str) -> None:
+    app, started, go_on = bide.App(), asyncio.Event(), asyncio.Event()
+
+    async def long() -> None:
+        started.set()
+        await go_on.wait()
+
+    @app.workflow("long")
+    async def workflow(step: Step) -> None:
+        await step.run("long", long)
+        await step.wait_for_signal("gate", signal="a", timeout="1h")
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("long", settle=False)
+        settling = asyncio.create_task(there.settle())
+        await started.wait()
+        await there.cancel(run.id, settle=False)
+        go_on.set()
+        await settling
+        assert (await there.get(run.id)).status == "cancelled"
+        assert "step_completed" not in await ledger_names(there, run.id)
+        with pytest.raises(bide.NoTarget):
+            await there.complete("a")
+
+
+# ---------------------------------------------------------------- F12: the inbox, laws 1 and 2
+
+
+async def test_F12_receive_takes_the_oldest_matching_signal_and_leaves_the_others(store_url: str) -> None:
+    app = bide.App()
+
+    @app.workflow("inbox")
+    async def workflow(step: Step) -> list[Any]:
+        await step.sleep("first", "1h")
+        found = [await step.receive("next", "a", "b", timeout="1h") for _ in range(3)]
+        return [[one.name, one.payload] for one in found]
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("inbox")
+        for name, payload in (("x", 0), ("b", 1), ("a", 2)):
+            assert (await there.signal(run.id, name, payload)).outcome == "queued"
+        await there.advance("1h")
+        assert [one.name for one in await there.inbox(run.id)] == ["x"]
+        assert (await there.signal(run.id, "a", 3)).outcome == "woke"
+        assert await there.result(run.id) == [["b", 1], ["a", 2], ["a", 3]]
+
+
+async def test_law_1_a_receive_whose_time_is_up_takes_nothing(store_url: str) -> None:
+    app = bide.App()
+
+    @app.workflow("inbox")
+    async def workflow(step: Step) -> Any:
+        assert await step.receive("early", "go", timeout="1m", default=None) is None
+        await step.sleep("pause", "1h")
+        return (await step.receive("late", "go", timeout="1h")).payload
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("inbox")
+        await there.advance("2m")
+        assert (await there.signal(run.id, "go", "kept")).outcome == "queued"
+        await there.advance("1h")
+        assert await there.result(run.id) == "kept"
+
+
+async def test_law_1_a_receive_that_the_body_gave_up_takes_nothing_while_a_step_runs(store_url: str) -> None:
+    app, started, go_on = bide.App(), asyncio.Event(), asyncio.Event()
+
+    async def long() -> None:
+        started.set()
+        await go_on.wait()
+
+    @app.workflow("inbox")
+    async def workflow(step: Step) -> Any:
+        try:
+            async with asyncio.timeout(60):
+                await step.receive("early", "go", timeout="1h")
+        except TimeoutError:
+            await step.run("long", long)
+        return (await step.receive("late", "go", timeout="1h")).payload
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("inbox")
+        advancing = asyncio.create_task(there.advance("1m"))
+        await started.wait()
+        assert (await there.signal(run.id, "go", "kept", settle=False)).outcome == "queued"
+        go_on.set()
+        await advancing
+        assert await there.result(run.id) == "kept"
+
+
+async def test_law_2_an_answer_that_comes_while_the_run_is_busy_is_seen_when_it_parks(store_url: str) -> None:
+    app, started, go_on = bide.App(), asyncio.Event(), asyncio.Event()
+
+    async def long() -> None:
+        started.set()
+        await go_on.wait()
+
+    @app.workflow("busy")
+    async def workflow(step: Step) -> list[Any]:
+        found = await asyncio.gather(
+            step.wait_for_signal("gate", signal="a", timeout="1h"),
+            step.receive("inbox", "go", timeout="1h"),
+            step.run("long", long),
+        )
+        return [found[0], found[1].payload]
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("busy", settle=False)
+        settling = asyncio.create_task(there.settle())
+        await started.wait()
+        assert (await there.complete("a", 1, settle=False)).outcome == "woke"
+        assert (await there.signal(run.id, "go", 2, settle=False)).outcome == "woke"
+        go_on.set()
+        await settling
+        assert await there.result(run.id) == [1, 2]

@@ -1,0 +1,367 @@
+"""Worker processes, the network and the server fail under load: nothing that was acknowledged may be lost or doubled.
+
+`BIDE_CHAOS_SECONDS` makes the storm last longer, `BIDE_CHAOS_SEED` makes it another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from urllib.parse import urlsplit
+
+import pytest
+
+import bide
+from bide.client import Client
+from bide.engine import engine as engine_module
+from bide.engine.engine import Engine
+from bide.engine.runtime import Runtime
+from bide.stores.postgres.schema import migrate
+from tests.chaos import shop
+from tests.chaos.commits import CommitProxy, Fate
+from tests.chaos.customers import Book, Customer, all_runs, check
+from tests.chaos.fleet import ROOT, Fleet, Worker, clean_environment, fleet
+from tests.support.postgres import PostgresServer, available_postgres, connect, postgres_version, temporary_folder
+from tests.support.proxy import PoolingProxy
+from tests.support.staging import client_of, until
+
+SECONDS = float(os.environ.get("BIDE_CHAOS_SECONDS", "0"))
+SEED = int(os.environ.get("BIDE_CHAOS_SEED", "2030"))
+PATIENCE = 120.0  # for what takes as long as the machine is busy
+CUSTOMERS = 8
+WORKERS = 3
+SETTINGS = {"lease": "600ms", "poll_interval": "100ms", "max_claims": "100000", "concurrency": "6", "grace": "20s"}
+
+needs_server = pytest.mark.skipif(not available_postgres(), reason="no PostgreSQL server is installed here")
+
+
+@pytest.fixture(autouse=True)
+def _without_settings_of_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("BIDE_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A server of this test's own, which waits for its disk as a real one does."""
+    with PostgresServer(available_postgres()[0], temporary_folder()) as started:
+        yield started
+
+
+@asynccontextmanager
+async def opened(url: str, **settings: str) -> AsyncIterator[tuple[Runtime, Client]]:
+    """A client of the shop in this process."""
+    app = bide.App("customers", store=url)
+    app.configure(**{"poll_interval": "100ms", **settings})
+    for definition in shop.app.registry:
+        app.add(definition)
+    try:
+        runtime = await app.runtime()
+        yield runtime, client_of(runtime)
+    finally:
+        await app.close()
+
+
+async def audited(url: str) -> None:
+    """Nothing is broken, and the program says so too."""
+    async with opened(url) as (runtime, _):
+        assert await runtime.store.audit() == []
+    program = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "bide", "audit", "--store", url),
+        cwd=ROOT,
+        env=clean_environment(),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await program.communicate()
+    assert (program.returncode, said.decode()[:19]) == (0, "all invariants hold"), said.decode()
+
+
+async def until_quiet(runtime: Runtime) -> None:
+    """No run is ready or running any more."""
+
+    async def quiet() -> bool:
+        counts = await runtime.store.count_runs(None)
+        return not counts.get("ready") and not counts.get("running")
+
+    await until(quiet)
+
+
+# ---------------------------------------------------------------- the storm
+
+
+class Storm:
+    """Faults, one after the other. Each is let loose on a system that makes progress."""
+
+    def __init__(self, server: PostgresServer, proxy: CommitProxy, team: Fleet, book: Book, direct: Client) -> None:
+        self._server = server
+        self._proxy = proxy
+        self._team = team
+        self._book = book
+        self._direct = direct  # past the proxy
+        self._chance = Random(SEED)
+        self.faults: Counter[str] = Counter()
+        self.takeovers = 0
+
+    async def rage(self) -> None:
+        kinds: list[Callable[[], Awaitable[None]]] = [
+            self.kill_a_worker,
+            self.pause_a_worker,
+            self.crash_the_server,
+            self.cut_everything,
+            self.cut_at_some_byte,
+            self.cut_commits,
+            self.end_all_sessions,
+        ]
+        until_at = time.monotonic() + SECONDS
+        rounds = 0
+        while rounds < 2 or time.monotonic() < until_at:
+            rounds += 1
+            self._chance.shuffle(kinds)
+            for kind in kinds:
+                await self._progress()
+                await kind()
+                self.faults[kind.__name__] += 1
+
+    async def _progress(self) -> None:
+        """Until the customers have finished some more stories."""
+        wanted = self._book.stories.total() + self._chance.randint(2, 8)
+        async with asyncio.timeout(PATIENCE):
+            while self._book.stories.total() < wanted:  # noqa: ASYNC110  # nobody announces it
+                await asyncio.sleep(0.02)
+
+    async def kill_a_worker(self) -> None:
+        (await self._team.any_ready(self._chance)).send(signal.SIGKILL)
+
+    async def crash_the_server(self) -> None:
+        await asyncio.to_thread(self._server.restart, "immediate")
+
+    async def cut_everything(self) -> None:
+        for _ in range(self._chance.randint(1, 3)):
+            self._proxy.cut()
+            await self._progress()
+
+    async def cut_at_some_byte(self) -> None:
+        for _ in range(6):
+            self._proxy.cut_after(self._chance.randint(1, 30_000), self._chance.choice(["client", "server"]))
+            await self._progress()
+
+    async def cut_commits(self) -> None:
+        fates: list[Fate] = ["lost", "unanswered"]
+        self._proxy.meet(*(self._chance.choice(fates) for _ in range(60)))
+        async with asyncio.timeout(PATIENCE):
+            await self._proxy.has_met.wait()
+
+    async def end_all_sessions(self) -> None:
+        admin = await connect(self._server.url())
+        try:
+            await admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        finally:
+            await admin.close()
+
+    async def pause_a_worker(self) -> None:
+        """Until another has taken over one of its runs; when it goes on, it must notice and say so."""
+        while True:
+            worker = await self._team.any_ready(self._chance)
+            held = await self._pause(worker)
+            try:
+                lost = await self._taken_over(held)
+            finally:
+                worker.send(signal.SIGCONT)
+            if lost is not None:
+                break
+
+        async def noticed() -> bool:
+            return worker.lost()[lost] > 0
+
+        await until(noticed)
+        self.takeovers += 1
+
+    async def _pause(self, worker: Worker) -> dict[str, int]:
+        """Stop it in its tracks; the epochs of the runs that it holds."""
+        worker.send(signal.SIGSTOP)
+
+        async def paused() -> bool:
+            return worker.is_paused()
+
+        await until(paused)
+        admin = await connect(self._server.url())
+        try:
+            rows = await admin.fetch("SELECT run_id, epoch FROM bide.queue WHERE worker = $1", worker.name)
+        finally:
+            await admin.close()
+        return dict(map(tuple, rows))
+
+    async def _taken_over(self, held: dict[str, int]) -> str | None:
+        """The one of these runs that somebody claims because its lease has ended. What the paused worker sent before
+        it was paused may still arrive, and end its claims in a good way."""
+        async with asyncio.timeout(PATIENCE):
+            while held:
+                for run_id, epoch in list(held.items()):
+                    claims = [
+                        entry for entry in await self._direct.ledger(run_id) if entry.data.get("epoch", 0) > epoch
+                    ]
+                    if claims and claims[0].name == "run_claimed" and claims[0].data["from"] == "running":
+                        return run_id
+                    if claims or (await self._direct.get(run_id)).status != "running":
+                        del held[run_id]
+                await asyncio.sleep(0.05)
+        return None
+
+
+@needs_server
+async def test_nothing_acknowledged_is_lost_while_workers_network_and_server_fail(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    await migrate(server.url())
+    book, closing = Book(), asyncio.Event()
+    async with (
+        CommitProxy(server.host, server.port) as proxy,
+        opened(server.url()) as (runtime, direct),
+        opened(proxy.url(server.url())) as (_, client),
+        fleet(proxy.url(server.url()), tmp_path, size=WORKERS, **SETTINGS) as team,
+    ):
+        storm = Storm(server, proxy, team, book, direct)
+        async with asyncio.TaskGroup() as group:
+            for no in range(CUSTOMERS):
+                group.create_task(Customer(no, SEED, client, book, closing).live())
+            await storm.rage()
+            await proxy.heal()
+            closing.set()
+        await until_quiet(runtime)
+        await check(book, direct)
+        assert storm.takeovers >= 2, "each was counted by the worker that lost its claim"
+        assert storm.faults.total() >= 14
+        assert len(book.stories) == 9, book.stories
+    await audited(server.url())
+
+
+async def shop_day(url: str, server_url: str, folder: Path, **settings: str) -> None:
+    """A few stories of every kind on workers and a client that reach the server by *url*, with nothing going wrong."""
+    book = Book()
+    async with (
+        opened(server_url) as (runtime, direct),
+        opened(url, **settings) as (_, client),
+        fleet(url, folder, size=2, **{**SETTINGS, "lease": "30s", **settings}),
+    ):
+        customers = [Customer(no, SEED, client, book, asyncio.Event()) for no in range(9)]
+        async with asyncio.TaskGroup() as group:
+            for customer in customers:
+                group.create_task(customer.live(most=9))
+        await until_quiet(runtime)
+        await check(book, direct)
+        assert set(book.stories.values()) == {9}, book.stories
+    await audited(server_url)
+
+
+async def test_a_load_without_hints_ends_complete(postgres_url: str, tmp_path: Path) -> None:
+    await migrate(postgres_url)
+    await shop_day(postgres_url, postgres_url, tmp_path, hints="false")
+
+
+async def test_a_load_through_a_transaction_pooler_ends_complete(postgres_url: str, tmp_path: Path) -> None:
+    await migrate(postgres_url)
+    address = urlsplit(postgres_url)
+    async with PoolingProxy(address.hostname or "", address.port or 5432) as pooler:
+        await shop_day(pooler.url(postgres_url), postgres_url, tmp_path)
+
+
+# ---------------------------------------------------------------- a commit that was lost with its server
+
+
+@pytest.mark.parametrize("bin_dir", available_postgres(), ids=lambda path: f"v{postgres_version(path)}")
+async def test_a_commit_that_died_with_the_server_is_not_taken_for_one_that_came_after_it(bin_dir: Path) -> None:
+    """A server that crashed gives out the numbers of transactions that it lost again. One that was lost must not be
+    acknowledged because another was committed under its number."""
+    calm = {"wal_writer_delay": "10s", "autovacuum": "off"}  # what is not committed stays in memory, as it may anyway
+    with PostgresServer(bin_dir, temporary_folder(), calm) as server:
+        await migrate(server.url())
+        async with (
+            CommitProxy(server.host, server.port) as proxy,
+            opened(proxy.url(server.url()), hints="false") as (_, client),
+            opened(server.url(), hints="false") as (runtime, direct),
+        ):
+            await client.start("keeper")
+            proxy.meet("held")
+            starting = asyncio.create_task(client.start("keeper"))
+            await proxy.has_met.wait()
+            proxy.refuse()
+            await asyncio.to_thread(server.restart, "immediate")
+            others = [await direct.start("keeper") for _ in range(10)]  # one of them has the number by now
+            proxy.let_go()
+            await proxy.heal()
+            run = await starting
+            found = {other.id for other in await direct.runs()}
+            assert {run.id, *(other.id for other in others)} <= found
+            assert len(found) == 12
+            assert await runtime.store.audit() == []
+
+
+# ---------------------------------------------------------------- retention
+
+
+async def test_retention_in_small_batches_under_load_spares_live_runs_and_their_waits(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await migrate(postgres_url)
+    monkeypatch.setattr(engine_module, "DELETED_AT_ONCE", 3)
+    settings = {"retention": "100ms", "sweep_interval": "20ms", "poll_interval": "20ms"}
+    async with (
+        opened(postgres_url, **settings) as (runtime, client),
+        opened(postgres_url, **settings) as (rival, _),
+        Engine(runtime),
+        Engine(rival),
+    ):
+        keepers = [await client.start("keeper", tags={"is": "live"}) for _ in range(10)]
+        for keeper in keepers:
+            await client.signal(keeper.id, "noise", 1, "noise")
+        family = await client.start("family", correlation_key="live", tags={"is": "live"})
+
+        async def two_children_ended() -> bool:
+            runs = await all_runs(client)
+            return sum(run.parent_id == family.id and run.status == "completed" for run in runs) == 2
+
+        await until(two_children_ended)
+        load = [await client.start("echo", no, tags={"is": "load"}) for no in range(150)]
+        load += [await client.start("family", correlation_key=f"load:{no}", tags={"is": "load"}) for no in range(5)]
+        for no in range(5):
+            await until(lambda no=no: delivered(client, f"load:{no}:child"))  # type: ignore[misc]
+
+        async def load_is_gone() -> bool:
+            return not any(run.tags.get("is") == "load" for run in await all_runs(client))
+
+        await until(load_is_gone)
+        await until(lambda: only_children_of(client, family.id))
+        assert [run.status for run in await client.runs(tags={"is": "live"})] == ["waiting"] * 11
+        assert len(await client.waits(limit=1000)) == 12, "of ten keepers, the family and its waiting child"
+        for keeper in keepers:
+            assert [signal.name for signal in await client.inbox(keeper.id)] == ["noise"]
+            assert (await client.signal(keeper.id, "noise", 1, "noise")).outcome == "duplicate"
+        assert await runtime.store.audit() == []
+        await delivered(client, "live:child")
+        for keeper in keepers:
+            await client.signal(keeper.id, "end")
+
+        async def all_is_gone() -> bool:
+            return not await all_runs(client)
+
+        await until(all_is_gone)
+        assert await client.waits(status=None) == []
+        assert await runtime.store.audit() == []
+
+
+async def delivered(client: Client, key: str) -> bool:
+    return (await client.signal(key, "item", 7, check=False)).outcome in ("woke", "queued")
+
+
+async def only_children_of(client: Client, run_id: str) -> bool:
+    return {run.parent_id for run in await all_runs(client)} <= {None, run_id}

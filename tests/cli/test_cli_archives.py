@@ -1,0 +1,71 @@
+"""`ledger export`, `ledger import` and `ledger verify --file`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Bide
+
+
+def test_an_ended_run_is_exported_and_put_back_as_it_was(bide: Bide) -> None:
+    """G2."""
+    run_id = bide.start("echo", '{"order": 1}')
+    before = bide("ledger", "show", run_id, "--json").json["items"]
+    Path("one.jsonl").write_text(bide("ledger", "export", run_id).out)
+    there = ("--store", "sqlite:///other.db")
+    assert bide("ledger", "import", "one.jsonl", *there).out == f"{run_id}: imported\n"
+    assert bide("ledger", "show", run_id, "--json", *there).json["items"] == before
+    assert bide("show", run_id, "--json", *there).json["result"] == {"order": 1}
+    assert bide("ledger", "verify", run_id, *there).code == 0
+    assert bide("audit", *there).code == 0
+    again = bide("ledger", "import", "one.jsonl", *there)
+    assert (again.code, again.out) == (1, f"{run_id}: {run_id} is there already\n")
+
+
+def test_an_archive_is_put_back_on_postgresql_too(bide: Bide, postgres_url: str) -> None:
+    run_id = bide.start("echo", "1")
+    Path("one.jsonl").write_text(bide("ledger", "export", run_id).out)
+    assert bide("migrate", "--store", postgres_url).code == 0
+    assert bide("ledger", "import", "one.jsonl", "--store", postgres_url).code == 0
+    assert bide("ledger", "verify", run_id, "--store", postgres_url).code == 0
+    assert bide("ledger", "import", "one.jsonl", "--store", postgres_url).code == 1
+
+
+def test_a_folder_gets_every_ended_run_once(bide: Bide) -> None:
+    ended = [bide.start("echo"), bide.start("broken")]
+    bide.start("order")
+    assert bide("ledger", "export", "--to", "kept").out == "2 archives written to kept\n"
+    assert sorted(file.stem for file in Path("kept").iterdir()) == sorted(ended)
+    assert bide("ledger", "export", "--to", "kept", "--json").json == {"written": 0, "folder": "kept"}
+
+
+def test_a_run_that_still_lives_is_not_exported(bide: Bide) -> None:
+    answer = bide("ledger", "export", bide.start("order"), "--json")
+    assert (answer.code, answer.error["code"]) == (1, "bad_archive")
+
+
+def test_a_signed_archive_that_was_changed_or_cut_is_found(bide: Bide, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIDE_LEDGER_SECRETS", "2030:correct horse")
+    file = Path("one.jsonl")
+    file.write_text(bide("ledger", "export", bide.start("echo", "1")).out)
+    assert "signed with 2030" in bide("ledger", "verify", "--file", "one.jsonl").out
+    assert "correct horse" not in bide("doctor").out
+    whole = file.read_text()
+    for changed in (whole.replace('"definition":"echo"', '"definition":"ecko"', 1), "\n".join(whole.splitlines()[:-1])):
+        file.write_text(changed)
+        answer = bide("ledger", "verify", "--file", "one.jsonl", "--json")
+        assert (answer.code, answer.error["code"]) == (1, "bad_archive")
+        assert answer.error["message"].startswith("one.jsonl: ")
+
+
+def test_an_archive_of_another_workspace_is_not_put_back(bide: Bide) -> None:
+    Path("one.jsonl").write_text(bide("ledger", "export", bide.start("echo")).out)
+    answer = bide("ledger", "import", "one.jsonl", "--store", "sqlite:///other.db", "--workspace", "other")
+    assert (answer.code, "belongs to the workspace 'default'" in answer.out) == (1, True)
+
+
+def test_export_wants_a_run_or_a_folder(bide: Bide) -> None:
+    assert bide("ledger", "export").code == 2
+    assert bide("ledger", "verify", "--file", "nothing.jsonl").code == 2

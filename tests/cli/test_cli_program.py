@@ -1,0 +1,185 @@
+"""The program as a whole: help, apps, exit codes, terminals and pipes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Answer, Bide
+
+VERBS = (
+    "start", "signal", "cancel", "retry", "runs", "show", "explain", "waits", "unused", "ledger", "worker", "migrate",
+    "audit", "doctor",
+)  # fmt: skip
+
+
+def test_help_names_every_verb(bide: Bide) -> None:
+    for arguments in ([], ["--help"], ["-h"]):
+        answer = bide(*arguments)
+        assert answer.code == 0
+        assert all(re.search(rf"^  {verb} ", answer.out, re.MULTILINE) for verb in VERBS)
+
+
+@pytest.mark.parametrize(
+    "verb", [[verb] for verb in VERBS if verb != "ledger"] + [["ledger", "show"], ["ledger", "verify"]]
+)
+def test_every_verb_takes_app_store_workspace_and_json(bide: Bide, verb: list[str]) -> None:
+    said = bide(*verb, "--help").out
+    assert all(option in said for option in ("--app", "--store", "--workspace", "--json"))
+
+
+def test_help_loads_no_database_driver(bide: Bide) -> None:
+    code = (
+        "import sys; from bide.cli import run; run(['--help']); run(['start', '--help']);"
+        "print([m for m in ('apsw', 'asyncpg', 'rich') if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+
+
+def test_the_version_is_printed(bide: Bide) -> None:
+    from bide import __version__
+
+    assert bide("--version").out == f"bide {__version__}\n"
+
+
+def test_an_unknown_verb_is_usage(bide: Bide) -> None:
+    answer = bide("strat")
+    assert answer.code == 2
+    assert answer.err.startswith("error: no such command 'strat'")
+    assert bide("strat", "--json").error["code"] == "usage"
+
+
+def test_python_m_bide_and_bide_are_the_same_program(bide: Bide) -> None:
+    script = Path(sys.executable).with_name("bide")
+    calls = [[sys.executable, "-m", "bide"], [str(script)]]
+    for call in calls:
+        done = subprocess.run([*call, "start", "nothing"], cwd=bide.folder, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert done.stderr.startswith("error: no definition is called 'nothing'")
+
+
+# ---------------------------------------------------------------- apps
+
+
+@pytest.mark.parametrize("name", ["shop:app", "shop", "shop.py", "shop.py:app", "./shop.py"])
+def test_an_app_can_be_named_by_module_or_file(bide: Bide, name: str) -> None:
+    assert bide("start", "echo", "--app", name).code == 0
+
+
+def test_a_file_in_a_package_is_imported_as_part_of_it(bide: Bide) -> None:
+    Path("store/front").mkdir(parents=True)
+    Path("store/__init__.py").touch()
+    Path("store/front/__init__.py").touch()
+    Path("store/front/desk.py").write_text(
+        "from store import front\nfrom shop import app\nassert __package__ == 'store.front'\n"
+    )
+    assert bide("start", "echo", "--app", "store/front/desk.py").code == 0
+    assert bide("start", "echo", "--app", "store.front.desk:app").code == 0
+
+
+def test_a_file_named_like_a_package_is_taken_all_the_same(bide: Bide) -> None:
+    Path("json.py").write_text(Path("shop.py").read_text())
+    assert bide("start", "echo", "--app", "json.py").code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nowhere:app", "there is no module 'nowhere' in "),
+        ("nowhere.py", "there is no file 'nowhere.py'"),
+        ("shop:nothing", "shop has no 'nothing'; it has shop:app"),
+        ("shop:Order", "shop:Order is a type, not a bide.App; it has shop:app"),
+        ("empty", "empty has no bide.App; write app = bide.App(...) in it"),
+        ("several", "several has several apps; name one: several:a, several:b"),
+        ("lacking", "lacking could not be imported: ModuleNotFoundError: No module named 'not_there'"),
+        ("typo", "typo could not be imported: NameError: name 'bied' is not defined ("),
+        ("syntax", "syntax could not be imported: SyntaxError"),
+        ("twice", "twice could not be imported: BadDefinition: 'a' version '1' is registered already"),
+        ("shop-app", "'shop-app' is no name of a module"),
+    ],
+)
+def test_an_app_that_cannot_be_found_is_usage_and_says_why(bide: Bide, name: str, said: str) -> None:
+    Path("empty.py").touch()
+    Path("several.py").write_text("import bide\na = bide.App()\nb = bide.App()\n")
+    Path("lacking.py").write_text("import not_there\n")
+    Path("typo.py").write_text("app = bied.App()\n")
+    Path("syntax.py").write_text("app = = 1\n")
+    machine = "@app.machine('a')\nclass A:\n    def go(self, ctx): ...\n"
+    Path("twice.py").write_text(f"import bide\napp = bide.App()\n{machine}{machine}")
+    answer = bide("runs", "--app", name)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith(f"error: {said}")
+    assert bide("runs", "--app", name, "--json").error["code"] == "app_not_found"
+
+
+# ---------------------------------------------------------------- terminals and pipes
+
+
+def on_terminal(bide: Bide, *arguments: str, columns: int = 80) -> Answer:
+    """The program on a terminal of this width."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm-256color"}
+    environment.pop("NO_COLOR", None)
+    command = [sys.executable, "-m", "bide", *arguments]
+    process = subprocess.Popen(command, cwd=bide.folder, env=environment, stdout=theirs, stderr=subprocess.PIPE)
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        said += part
+    os.close(ours)
+    assert process.stderr is not None
+    errors = process.stderr.read().decode()
+    process.stderr.close()
+    return Answer(process.wait(), said.decode().replace("\r\n", "\n"), errors)
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def test_a_terminal_gets_colours_and_lines_that_fit(bide: Bide) -> None:
+    run_id = bide.start("order", "--key", "a-very-long-correlation-key-that-does-not-fit")
+    answer = on_terminal(bide, "runs")
+    assert "\x1b[33mwaiting" in answer.out
+    assert run_id in answer.out
+    assert all(len(line) <= 80 for line in plain(answer.out).splitlines())
+    assert "…" in answer.out
+    assert "\x1b" not in bide("runs").out
+
+
+@pytest.mark.parametrize("verb", [["show"], ["explain"], ["ledger", "show"]])
+def test_what_is_shown_of_a_run_fits_into_80_columns(bide: Bide, verb: list[str]) -> None:
+    run_id = bide.start("order", "--key", "order:1")
+    bide("signal", run_id, "other", f'"{"long " * 40}"')
+    answer = on_terminal(bide, *verb, run_id)
+    assert answer.code == 0
+    assert all(len(line) <= 80 for line in plain(answer.out).splitlines())
+
+
+def test_a_command_to_copy_stands_whole_on_a_line_of_its_own(bide: Bide) -> None:
+    run_id = bide.start("order")
+    lines = plain(on_terminal(bide, "explain", run_id, columns=60).out).splitlines()
+    assert f"  bide signal {run_id} paid '{{}}'" in lines
+
+
+def test_a_reader_that_goes_away_is_no_error(bide: Bide) -> None:
+    bide.start("echo")
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [sys.executable, "-m", "bide", "runs"]
+    done = subprocess.run(command, cwd=bide.folder, stdout=theirs, stderr=subprocess.PIPE, text=True)
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (0, "")

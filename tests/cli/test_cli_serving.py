@@ -1,0 +1,145 @@
+"""`dev` and `serve`: real processes, real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.cli.conftest import Bide
+
+
+def ready(process: subprocess.Popen[str]) -> Any:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.communicate(timeout=60)
+    return json.loads(line)
+
+
+def test_dev_prints_a_key_and_a_line_that_works(bide: Bide) -> None:
+    """Issue: one command that brings it all up."""
+    process = bide.process("dev", "shop.py", "--port", "0", "--json")
+    said = ready(process)
+    words = shlex.split(said["curl"])
+    headers = dict(words[n + 1].split(": ", 1) for n, word in enumerate(words) if word == "-H")
+
+    started = httpx.post(words[-1], headers=headers, content=words[words.index("-d") + 1])
+    assert started.status_code == 201, started.text
+    key = {"Authorization": f"Bearer {said['key']}"}
+    runs = f"{said['url']}/v1/runs"
+    echo = httpx.post(runs, headers=key, json={"definition": "echo", "input": 7}).json()
+    result = httpx.get(f"{runs}/{echo['id']}/result?wait=30s", headers=key, timeout=60)
+    assert result.json()["result"] == 7  # there is a worker
+    assert httpx.get(f"{said['url']}/readyz").status_code == 200
+
+    process.send_signal(signal.SIGTERM)
+    assert bide.finished(process).code == 0
+
+
+def test_dev_starts_again_when_the_code_changes(bide: Bide) -> None:
+    process = bide.process("dev", "shop.py", "--port", "0", "--json")
+    first = ready(process)
+    shop = Path(bide.folder / "shop.py")
+    shop.write_text(shop.read_text().replace('"echo"', '"shout"'))
+
+    second = ready(process)
+
+    key = {"Authorization": f"Bearer {second['key']}"}
+    assert (second["pid"], second["key"]) == (first["pid"], first["key"])
+    names = [one["name"] for one in httpx.get(f"{second['url']}/v1/definitions", headers=key).json()["items"]]
+    assert "shout" in names
+    process.send_signal(signal.SIGTERM)
+    assert bide.finished(process).code == 0
+
+
+def test_serve_runs_no_worker_and_answers_with_keys_of_the_store(bide: Bide) -> None:
+    key = bide("keys", "create", "--json").json["key"]
+    process = bide.process("serve", "shop.py", "--port", "0", "--json")
+    url = ready(process)["url"]
+    headers = {"Authorization": f"Bearer {key}"}
+
+    echo = httpx.post(f"{url}/v1/runs", headers=headers, json={"definition": "echo"}).json()
+    result = httpx.get(f"{url}/v1/runs/{echo['id']}/result", headers=headers)
+
+    assert (result.status_code, result.json()["status"]) == (202, "ready")
+    process.send_signal(signal.SIGTERM)
+    assert bide.finished(process).code == 0
+
+
+def test_a_port_that_is_taken_is_refused(bide: Bide) -> None:
+    process = bide.process("serve", "shop.py", "--port", "0", "--json")
+    port = ready(process)["url"].rpartition(":")[2]
+
+    taken = bide.finished(bide.process("serve", "shop.py", "--port", port))
+
+    assert (taken.code, "--port" in taken.err) == (1, True)
+
+
+@pytest.mark.parametrize("verb", [["serve"], ["worker"], ["worker", "--processes", "2"]], ids=" ".join)
+def test_processes_on_a_shared_database_refuse_to_start_without_a_secret(bide: Bide, verb: list[str]) -> None:
+    """W4: before the database is asked for anything; with one, it is the database that is missing here."""
+    command = (*verb, "shop.py", "--store", "postgresql://nobody@127.0.0.1:1/x")
+
+    without = bide.finished(bide.process(*command))
+
+    assert (without.code, "BIDE_RESUME_SECRETS" in without.err) == (1, True)
+    if "--processes" not in verb:  # children are started again until they find it
+        given = bide.finished(bide.process(*command, BIDE_RESUME_SECRETS="s1:0123456789abcdef0123"))
+        assert (given.code, "BIDE_RESUME_SECRETS" in given.err) == (1, False)
+
+
+def test_slow_clients_do_not_hold_the_server(bide: Bide) -> None:
+    """T42, T43: heads that trickle are turned away, and meanwhile others are answered."""
+    process = bide.process("dev", "shop.py", "--port", "0", "--json", "--no-reload")
+    said = ready(process)
+    host, port = said["url"].removeprefix("http://").split(":")
+
+    async def trickle(n: int) -> bytes:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"POST /v1/runs HTTP/1.1\r\nHost: x\r\nX-Slow: " + b"a" * n)
+        await writer.drain()
+        answer = await reader.read(200)
+        writer.close()
+        return answer
+
+    async def main() -> list[bytes]:
+        slow = [asyncio.create_task(trickle(n)) for n in range(100)]
+        await asyncio.sleep(0)
+        async with httpx.AsyncClient(headers={"Authorization": f"Bearer {said['key']}"}) as http:
+            for _ in range(20):
+                assert (await http.get(f"{said['url']}/v1/runs")).status_code == 200
+        return await asyncio.gather(*slow)
+
+    assert all(answer.startswith(b"HTTP/1.1 408") for answer in asyncio.run(main()))
+
+
+def test_malformed_requests_are_closed(bide: Bide) -> None:
+    """T44: two lengths, a length beside chunks, a head without end."""
+    said = ready(bide.process("dev", "shop.py", "--port", "0", "--json", "--no-reload"))
+    host, port = said["url"].removeprefix("http://").split(":")
+    head = b"POST /v1/runs HTTP/1.1\r\nHost: x\r\n"
+    hostile = {
+        "two lengths": head + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}",
+        "length and chunks": head + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "folded": head + b"X: a\r\n b\r\nContent-Length: -1\r\n\r\n",
+        "huge head": head + b"X: " + b"a" * 70_000,
+        "no http": b"hello\r\n\r\n",
+    }
+
+    async def send(raw: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(raw)
+        answer = await asyncio.wait_for(reader.read(), 30)
+        writer.close()
+        return answer
+
+    for what, raw in hostile.items():
+        answer = asyncio.run(send(raw))
+        assert answer[:10] in (b"HTTP/1.1 4", b""), (what, answer)

@@ -1,0 +1,199 @@
+"""Starts and signals in the caller's own transaction (S11)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+import bide
+from bide.testing import world
+from tests.support.postgres import split_schema
+
+
+def shop() -> bide.App:
+    app = bide.App()
+
+    @app.machine("order")
+    class Order:
+        @bide.start
+        async def begin(self, ctx: bide.Context[Any]) -> bide.Await:
+            return bide.Await("paid", then="end")
+
+        async def end(self, ctx: bide.Context[Any]) -> bide.Done:
+            return bide.Done(ctx.awaited[0].payload)
+
+    return app
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shared_url(request: pytest.FixtureRequest) -> str:
+    """The stores that have connections to join."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_server").url())
+    return "sqlite://"
+
+
+async def test_S11_a_start_and_a_signal_join_the_callers_transaction(shared_url: str) -> None:
+    async with world(shop(), store=shared_url) as w:
+        client, table = w.client(), a_table()
+        async with w.connection() as connection:
+            await connection.execute(f"CREATE TABLE {table} (number integer)")
+            await connection.execute(f"INSERT INTO {table} VALUES (7)")
+            run = await client.start("order", connection=connection)
+            receipt = await client.signal(run.id, "paid", 5, connection=connection)
+        assert receipt.outcome == "deferred"
+        await w.settle()
+        assert await w.result(run.id) == 5
+        async with w.connection() as connection:
+            assert await row_count(connection, table) == 1
+            await connection.execute(f"DROP TABLE {table}")
+
+
+async def test_S11_a_transaction_that_is_rolled_back_leaves_nothing(shared_url: str) -> None:
+    async with world(shop(), store=shared_url) as w:
+        client = w.client()
+        table, runs = a_table(), []
+
+        async def and_then_fail() -> None:
+            async with w.connection() as connection:
+                await connection.execute(f"CREATE TABLE {table} (number integer)")
+                runs.append(await client.start("order", connection=connection))
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await and_then_fail()
+        [run] = runs
+        await w.settle()
+        with pytest.raises(bide.RunNotFound):
+            await w.get(run.id)
+        async with w.connection() as connection:
+            await connection.execute(f"CREATE TABLE {table} (number integer)")
+            await connection.execute(f"DROP TABLE {table}")
+
+
+async def test_S11_a_refusal_after_the_commit_is_kept_among_the_unused(shared_url: str) -> None:
+    async with world(shop(), store=shared_url) as w:
+        holder = await w.start("order", correlation_key="order:1")
+        client = w.client()
+        async with w.connection() as connection:
+            await client.start("order", {"second": True}, correlation_key="order:1", connection=connection)
+            await client.signal("order:none", "paid", connection=connection)
+        await w.settle()
+        assert {(unused.reason, unused.target) for unused in await w.unused()} == {
+            ("duplicate_run", "order:1"),
+            ("not_found", "order:none"),
+        }
+        assert [run.id for run in await w.runs()] == [holder.id]
+
+
+async def test_S11_what_is_left_is_admitted_once_whoever_crashes(shared_url: str) -> None:
+    async with world(shop(), store=shared_url) as w:
+        client = w.client()
+        async with w.connection() as connection:
+            runs = [await client.start("order", connection=connection) for _ in range(5)]
+        w.crash_at("begin", "before")
+        await w.settle()
+        assert [(await w.get(run.id)).status for run in runs] == ["waiting"] * 5
+        started = [entry.name for run in runs for entry in await w.ledger(run.id)].count("run_started")
+        assert started == 5
+
+
+async def test_S11_a_write_beside_the_open_transaction_is_refused_at_once(shared_url: str) -> None:
+    async with world(shop(), store=shared_url) as w:
+        client = w.client()
+        async with w.connection():
+            with pytest.raises(bide.TransactionOpen, match="connection="):
+                await client.start("order")
+        assert (await client.start("order")).status in ("ready", "running")
+
+
+async def test_S11_a_connection_of_another_kind_is_refused(store_url: str) -> None:
+    async with world(shop(), store=store_url) as w:
+        with pytest.raises(bide.ForeignConnectionError):
+            await w.client().start("order", connection=object())
+
+
+async def test_S11_a_connection_to_a_database_without_bide_is_refused(postgres_url: str, shared_url: str) -> None:
+    dsn, _ = split_schema(postgres_url)
+    async with world(shop(), store=postgres_url.partition("?")[0]) as w:
+        other = await asyncpg.connect(dsn)
+        try:
+            await other.execute("DROP DATABASE IF EXISTS elsewhere")
+            await other.execute("CREATE DATABASE elsewhere")
+            foreign = await asyncpg.connect(dsn, database="elsewhere")
+            try:
+                with pytest.raises(bide.ForeignConnectionError, match="without bide's tables"):
+                    await w.client().start("order", connection=foreign)
+            finally:
+                await foreign.close()
+                await other.execute("DROP DATABASE elsewhere")
+        finally:
+            await other.close()
+
+
+@pytest.mark.parametrize("library", ["asyncpg", "psycopg", "AsyncSession", "AsyncConnection"])
+async def test_S11_every_library_of_the_caller_joins(library: str, postgres_server: Any) -> None:
+    url = postgres_server.url()
+    async with world(shop(), store=url) as w:
+        client = w.client()
+        async with LIBRARIES[library](url) as connection:
+            run = await client.start("order", connection=connection)
+            assert (await client.signal(run.id, "paid", "yes", connection=connection)).outcome == "deferred"
+        await w.settle()
+        assert await w.result(run.id) == "yes"
+
+
+def a_table() -> str:
+    """A name of its own: worlds on one server share the schema that callers' tables are in."""
+    return f"mine_{secrets.token_hex(6)}"
+
+
+async def row_count(connection: Any, table: str) -> int:
+    if isinstance(connection, asyncpg.Connection):
+        return int(await connection.fetchval(f"SELECT count(*) FROM {table}"))
+    [(count,)] = await connection.execute(f"SELECT count(*) FROM {table}")
+    return int(count)
+
+
+@asynccontextmanager
+async def _asyncpg(url: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def _psycopg(url: str) -> AsyncIterator[Any]:
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def _session(url: str) -> AsyncIterator[Any]:
+    engine = create_async_engine(url.replace("postgresql://", "postgresql+asyncpg://"))
+    async with AsyncSession(engine) as session, session.begin():
+        await session.execute(text("SELECT 1"))
+        yield session
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def _connection(url: str) -> AsyncIterator[Any]:
+    engine = create_async_engine(url.replace("postgresql://", "postgresql+asyncpg://"))
+    async with engine.begin() as connection:
+        yield connection
+    await engine.dispose()
+
+
+LIBRARIES = {"asyncpg": _asyncpg, "psycopg": _psycopg, "AsyncSession": _session, "AsyncConnection": _connection}

@@ -1,0 +1,277 @@
+"""Real worker processes on one SQLite file, killed for real: nothing that was acknowledged may be lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bide
+from bide.client import Client
+from tests.engine.worker_process import ITEMS, make_app
+from tests.support.staging import DEADLINE, until
+
+KILLS = int(os.environ.get("BIDE_TEST_KILLS", "50"))
+
+
+class Workers:
+    """The workers of one test, and what they report."""
+
+    def __init__(self, nursery: asyncio.subprocess.Process) -> None:
+        self._nursery = nursery
+        self._unread: list[list[str]] = []
+        self.exits: dict[int, int] = {}
+        self.steps: Counter[tuple[str, str]] = Counter()
+        self.shares: Counter[int] = Counter()
+        self.stale: Counter[int] = Counter()
+
+    async def spawn(self, **given: str) -> int:
+        """Start a worker and wait until it takes work; returns its process id."""
+        assert self._nursery.stdin is not None
+        self._nursery.stdin.write((" ".join(f"{name}={value}" for name, value in given.items()) + "\n").encode())
+        return int((await self.report("ready"))[0])
+
+    async def report(self, *kinds: str) -> list[str]:
+        """The next report of one of these kinds, without the kind; those of other kinds wait for whoever asks."""
+        async with asyncio.timeout(DEADLINE):
+            for position, words in enumerate(self._unread):
+                if words[0] in kinds:
+                    return self._unread.pop(position)[1:]
+            while True:
+                words = await self._read()
+                if words[0] in kinds:
+                    return words[1:]
+                self._unread.append(words)
+
+    async def _read(self) -> list[str]:
+        assert self._nursery.stdout is not None
+        line = await self._nursery.stdout.readline()
+        assert line, "the nursery of the workers died"
+        words = line.decode().split()
+        match words:
+            case ["exit", pid, code]:
+                self.exits[int(pid)] = int(code)
+            case ["step", pid, run_id, step]:
+                self.steps[run_id, step] += 1
+                self.shares[int(pid)] += 1
+            case ["stale", pid, count]:
+                self.stale[int(pid)] = int(count)
+        return words
+
+    def kill(self, pid: int, kind: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(pid, kind)
+
+    async def exit_of(self, pid: int) -> int:
+        async with asyncio.timeout(DEADLINE):
+            while pid not in self.exits:
+                self._unread.append(await self._read())
+        return self.exits[pid]
+
+    async def terminate(self, *pids: int) -> None:
+        for pid in pids:
+            self.kill(pid, signal.SIGTERM)
+        for pid in pids:
+            assert await self.exit_of(pid) == 0
+
+
+@asynccontextmanager
+async def workers(store: str) -> AsyncIterator[Workers]:
+    nursery = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.engine.worker_process",
+        store,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+        env={name: value for name, value in os.environ.items() if not name.startswith("BIDE_")},
+    )
+    try:
+        yield Workers(nursery)
+    finally:
+        assert nursery.stdin is not None
+        nursery.stdin.close()  # it kills its workers and itself then
+        await nursery.wait()
+
+
+@asynccontextmanager
+async def shop(folder: Path) -> AsyncIterator[tuple[str, Client]]:
+    """A store, and a client in this process that runs nothing. The store is audited at the end."""
+    url = f"sqlite:///{folder / 'shop.db'}"
+    app = make_app(url)
+    client = app.client()
+    await client.runs()  # the file and its tables are there before anybody else comes
+    try:
+        yield url, client
+        assert await (await app.runtime()).store.audit() == []
+    finally:
+        await app.close()
+
+
+@pytest.fixture(autouse=True)
+def _without_settings_of_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("BIDE_")]:
+        monkeypatch.delenv(name)
+
+
+async def test_two_processes_on_one_file_share_the_work(tmp_path: Path) -> None:
+    async with shop(tmp_path) as (url, client), workers(url) as team:
+        first, second = [await team.spawn(concurrency="2") for _ in range(2)]
+        runs = await asyncio.gather(*(client.start("chain", 2) for _ in range(150)))
+        for run in runs:
+            assert await client.result(run.id, timeout="60s") == 0
+        await team.terminate(first, second)
+        assert team.shares.total() == 150 * 3, "no step ran twice"
+        fewer, more = sorted((team.shares[first], team.shares[second]))
+        assert more <= 2 * fewer, f"one did {more} steps, the other {fewer}"
+
+
+async def test_workers_that_are_killed_at_random_moments_lose_nothing(tmp_path: Path) -> None:
+    """Fifty times. What this test was told is delivered, it remembers itself, and finds again."""
+    chance = random.Random(2030)
+    async with shop(tmp_path) as (url, client), workers(url) as team:
+        settings = {"lease": "250ms", "max_claims": "10000", "concurrency": "5"}
+        alive = [await team.spawn(**settings) for _ in range(2)]
+        runs = await asyncio.gather(*(client.start("courier") for _ in range(KILLS // 2)))
+        acknowledged: dict[str, list[tuple[str, int]]] = {run.id: [] for run in runs}
+
+        async def send_all() -> None:
+            """Each courier gets its items in order; one of four is sent twice, as after a lost reply."""
+            for no in range(ITEMS):
+                for run in runs:
+                    receipt = await client.signal(run.id, "item", no, f"item-{no}")
+                    assert receipt.message_id is not None
+                    acknowledged[run.id].append((receipt.message_id, no))
+                    if chance.random() < 0.25:
+                        assert (await client.signal(run.id, "item", no, f"item-{no}")).outcome == "duplicate"
+
+        sending = asyncio.create_task(send_all())
+        killed = 0
+        while killed < KILLS:
+            pid, *_ = await team.report("step")
+            if int(pid) in alive and chance.random() < 0.3:
+                team.kill(int(pid))
+                killed += 1
+                alive.remove(int(pid))
+                alive.append(await team.spawn(**settings))
+                if sending.done() and not await client.runs(status="waiting", limit=1):
+                    runs += await asyncio.gather(*(client.start("chain", 20) for _ in range(5)))
+        await sending
+        for run in runs:
+            result = await client.result(run.id, timeout="60s")
+            if run.id not in acknowledged:
+                continue
+            assert result == list(range(ITEMS)), "every item once, in order"
+            consumed = [id for entry in await client.ledger(run.id) for id in entry.data.get("ids", ())]
+            discarded = [id for entry in await client.ledger(run.id) for id in entry.data.get("discarded", ())]
+            assert sorted(consumed + discarded) == sorted(id for id, _ in acknowledged[run.id])
+        await team.terminate(*alive)
+        assert Counter(team.exits.values()) == {-signal.SIGKILL: KILLS, 0: 2}
+
+
+async def test_D12_a_worker_that_is_told_to_stop_finishes_its_step_and_ends_well(tmp_path: Path) -> None:
+    async with shop(tmp_path) as (url, client), workers(url) as team:
+        first = await team.spawn(lease="1h")
+        run = await client.start("visitor")
+        await team.report("step")
+        team.kill(first, signal.SIGTERM)
+        await team.report("stopping")
+        (tmp_path / "door").touch()
+        assert await team.exit_of(first) == 0
+        info = await client.get(run.id)
+        assert (info.status, info.step, info.state) == ("ready", "enter", "knocked")
+        second = await team.spawn(lease="1h")
+        assert await client.result(run.id, timeout="30s") == ["knocked", "entered"]
+        await team.terminate(second)
+        assert team.steps == {(run.id, "knock"): 1, (run.id, "enter"): 1}
+
+
+async def test_D12_workers_that_come_and_go_under_load_leave_nothing_to_a_lease(tmp_path: Path) -> None:
+    """A lease lasts an hour here: a run that waited for one would not be done in time."""
+    async with shop(tmp_path) as (url, client), workers(url) as team:
+        runs = await asyncio.gather(*(client.start("chain", 5) for _ in range(60)))
+        for _ in range(8):
+            pid = await team.spawn(lease="1h", concurrency="8")
+            for _ in range(20):
+                if (await team.report("step"))[0] == str(pid):
+                    break
+            await team.terminate(pid)
+        assert await client.runs(status="running") == []
+        last = await team.spawn(lease="1h")
+        for run in runs:
+            assert await client.result(run.id, timeout="60s") == 0
+        await team.terminate(last)
+        assert set(team.steps.values()) == {6}, "no step ran twice"
+
+
+@pytest.mark.parametrize("point", ["before", "after_code", "after_commit"])
+async def test_D2_a_worker_killed_between_two_commits_repeats_only_what_was_not_committed(
+    tmp_path: Path, point: str
+) -> None:
+    async with shop(tmp_path) as (url, client), workers(url) as team:
+        run = await client.start("courier")
+        await asyncio.gather(*(client.signal(run.id, "item", no) for no in range(ITEMS)))
+        for step in ("begin", "take", "keep"):
+            doomed = await team.spawn(lease="150ms", BIDE_FAILPOINT=f"{point}:{step}")
+            assert await team.exit_of(doomed) == -signal.SIGKILL
+        survivor = await team.spawn(lease="150ms")
+        assert sorted(await client.result(run.id, timeout="30s")) == list(range(ITEMS))
+        await team.terminate(survivor)
+        repeated = {"before": 1, "after_code": 2, "after_commit": 1}[point]
+        assert team.steps == {(run.id, step): repeated for step in ("begin", "take", "keep")}
+
+
+async def test_D3_a_worker_that_slept_past_its_lease_changes_nothing_when_it_wakes(tmp_path: Path) -> None:
+    async with shop(tmp_path) as (url, client), workers(url) as team:
+        sleeper = await team.spawn(lease="150ms")
+        run = await client.start("visitor")
+        await team.report("step")
+        await put_to_sleep(team, sleeper, client, run.id)
+        other = await team.spawn(lease="1h")
+        (tmp_path / "door").touch()
+        assert await client.result(run.id, timeout="30s") == ["knocked", "entered"]
+        before: Any = await client.ledger(run.id)
+        team.kill(sleeper, signal.SIGCONT)
+        await team.terminate(sleeper, other)
+        assert await client.ledger(run.id) == before
+        assert team.stale[sleeper] >= 1
+        assert team.stale[other] == 0
+
+
+async def put_to_sleep(team: Workers, pid: int, client: Client, run_id: str) -> None:
+    """Stop a worker where it holds no lock of the file: stopped inside a write, it would stop everybody."""
+    while True:
+        team.kill(pid, signal.SIGSTOP)
+        write = asyncio.create_task(client.signal(run_id, "is the file free?"))
+        if (await asyncio.wait({write}, timeout=1))[0] and write.exception() is None:
+            return
+        team.kill(pid, signal.SIGCONT)
+        await asyncio.wait({write})
+
+
+async def test_D10_a_step_that_kills_its_process_each_time_is_held_and_the_others_are_served(tmp_path: Path) -> None:
+    async with shop(tmp_path) as (url, client), workers(url) as team:
+        poison = await client.start("visitor")
+        healthy = await asyncio.gather(*(client.start("chain", 3) for _ in range(10)))
+        for _ in range(3):
+            doomed = await team.spawn(lease="100ms", max_claims="3", BIDE_FAILPOINT="before:knock")
+            assert await team.exit_of(doomed) == -signal.SIGKILL
+        survivor = await team.spawn(lease="100ms", max_claims="3", BIDE_FAILPOINT="before:knock")
+        for run in healthy:
+            assert await client.result(run.id, timeout="30s") == 0
+
+        async def held() -> list[bide.RunInfo]:
+            return await client.runs(held=True)
+
+        await until(held)
+        assert [(run.id, run.held, run.status) for run in await held()] == [(poison.id, "poison", "ready")]
+        await team.terminate(survivor)

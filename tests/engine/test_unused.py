@@ -1,0 +1,151 @@
+"""What arrived and could not be used (S12), typed signals (S13), and calls of several parts (S11)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+import bide
+from bide.testing import world
+
+
+class Payment(msgspec.Struct):
+    amount: int
+
+
+paid = bide.Signal("paid", Payment)
+
+
+def shop() -> bide.App:
+    app = bide.App()
+
+    @app.machine("order", signals=[paid])
+    class Order:
+        @bide.start
+        async def begin(self, ctx: bide.Context[Any]) -> bide.Await:
+            return bide.Await([paid, "note"], then="end")
+
+        async def end(self, ctx: bide.Context[Any]) -> bide.Done:
+            [signal, *_] = ctx.awaited
+            typed = isinstance(signal.payload, Payment)
+            return bide.Done({"signal": signal.name, "typed": typed, "amount": getattr(signal.payload, "amount", None)})
+
+    return app
+
+
+async def test_S12_what_could_not_be_used_is_kept_with_its_reason(store_url: str) -> None:
+    async with world(shop(), store=store_url) as w:
+        run = await w.start("order")
+        await w.signal(run.id, "note", dedup_key="k")
+        await w.signal(run.id, "note", "late", check=False)
+        await w.signal("order:unknown", "note", "unmatched", check=False)
+        await w.signal(run.id, "note", "other payload", dedup_key="k", check=False)
+        await w.signal(run.id, paid, {"amount": "many"}, check=False)
+        kept = {unused.reason: (unused.target, unused.payload) for unused in await w.unused()}
+        assert kept == {
+            "completed": (run.id, "late"),
+            "not_found": ("order:unknown", "unmatched"),
+            "dedup_conflict": (run.id, "other payload"),
+            "invalid_payload": (run.id, {"amount": "many"}),
+        }
+
+
+async def test_S12_an_operator_re_addresses_what_was_kept_once(store_url: str) -> None:
+    async with world(shop(), store=store_url) as w:
+        await w.signal("order:1", "note", "early", check=False)
+        [kept] = await w.unused()
+        refused = await w.readdress(kept.id, "order:1", check=False)
+        assert (refused.outcome, len(await w.unused())) == ("no_target", 1)
+        run = await w.start("order", correlation_key="order:1")
+        assert (await w.readdress(kept.id, "order:1")).outcome == "woke"
+        assert (await w.get(run.id)).status == "completed"
+        assert await w.unused() == []
+        with pytest.raises(bide.UnusedNotFound, match=kept.id):
+            await w.readdress(kept.id, "order:1")
+
+
+async def test_S12_only_the_newest_of_a_workspace_are_kept_and_only_for_the_retention_time(store_url: str) -> None:
+    async with world(shop(), store=store_url) as w:
+        store = w.runtime.store
+        for number in range(5):
+            await w.signal("nobody", "note", number, check=False)
+            await w.advance("1m")
+        await w.client("other").signal("nobody", "note", "theirs", check=False)
+        assert await store.trim_unused(timedelta(days=1), 3, 100) == 2
+        assert [unused.payload for unused in await w.unused()] == [2, 3, 4]
+        assert await store.trim_unused(timedelta(minutes=1, seconds=30), 3, 1) == 1
+        assert [unused.payload for unused in await w.unused()] == [3, 4]
+        await w.advance("31d")
+        assert await w.unused() == []
+        assert await w.client("other").unused() == []
+
+
+async def test_S12_another_workspace_sees_nothing_of_what_was_kept(store_url: str) -> None:
+    async with world(shop(), store=store_url) as w:
+        await w.signal("nobody", "note", check=False)
+        [kept] = await w.unused()
+        other = w.client("other")
+        assert await other.unused() == []
+        with pytest.raises(bide.UnusedNotFound):
+            await other.readdress(kept.id, "nobody")
+
+
+async def test_S13_a_declared_signal_is_checked_at_the_door_and_handed_over_as_its_type(store_url: str) -> None:
+    async with world(shop(), store=store_url) as w:
+        run = await w.start("order", correlation_key="order:1")
+        for target in (run.id, "order:1"):
+            receipt = await w.signal(target, "paid", {"amount": "many"}, check=False)
+            assert receipt.outcome == "invalid"
+            assert "amount" in str(receipt.reason)
+            with pytest.raises(bide.BadInput, match="amount"):
+                await w.signal(target, paid, {"amount": None})
+        assert (await w.get(run.id)).status == "waiting"
+        assert (await w.signal(run.id, paid, Payment(amount=5))).outcome == "woke"
+        assert await w.result(run.id) == {"signal": "paid", "typed": True, "amount": 5}
+
+
+async def test_S13_an_undeclared_name_takes_any_json(store_url: str) -> None:
+    async with world(shop(), store=store_url) as w:
+        run = await w.start("order")
+        assert (await w.signal(run.id, "note", [1, {"a": None}])).outcome == "woke"
+
+
+async def test_S11_start_or_signal_starts_once_and_signals_every_time(store_url: str) -> None:
+    async with world(shop(), store=store_url) as w:
+        call = {"correlation_key": "order:1", "name": "note"}
+        first = await w.start_or_signal("order", {"n": 1}, payload=1, dedup_key="a", **call)
+        assert (first.started, first.outcome) == (True, "queued")
+        again = await w.start_or_signal("order", {"n": 1}, payload=1, dedup_key="a", **call)
+        assert (again.started, again.outcome, again.run_id) == (False, "duplicate", first.run_id)
+        [run] = await w.runs()
+        assert run.status == "completed"  # the signal was there when it came to wait
+        second = await w.start_or_signal("order", {"n": 2}, payload=2, dedup_key="b", **call)
+        assert second.started
+        assert second.run_id != first.run_id
+
+
+async def test_S11_start_or_signal_signals_the_run_that_holds_the_key(store_url: str) -> None:
+    async with world(shop(), store=store_url) as w:
+        run = await w.start("order", correlation_key="order:1")
+        receipt = await w.start_or_signal("order", correlation_key="order:1", name=paid, payload=Payment(amount=1))
+        assert (receipt.started, receipt.outcome, receipt.run_id) == (False, "woke", run.id)
+        assert len(await w.runs()) == 1
+
+
+async def test_S11_signal_many_delivers_all_or_none(store_url: str) -> None:
+    async with world(shop(), store=store_url) as w:
+        one, two = await w.start("order"), await w.start("order")
+        with pytest.raises(bide.NoTarget, match="nobody"):
+            await w.signal_many([bide.SignalTo(one.id, "note"), bide.SignalTo("nobody", "note")])
+        receipts = await w.signal_many(
+            [bide.SignalTo(one.id, "note"), bide.SignalTo(two.id, "paid", {"amount": "x"})], check=False
+        )
+        assert [receipt.outcome for receipt in receipts] == ["ignored", "invalid"]
+        assert [(await w.get(run.id)).status for run in (one, two)] == ["waiting", "waiting"]
+        assert await w.inbox(one.id) == []
+        receipts = await w.signal_many([bide.SignalTo(one.id, "note"), bide.SignalTo(two.id, paid, Payment(amount=2))])
+        assert [receipt.outcome for receipt in receipts] == ["woke", "woke"]
+        assert [(await w.get(run.id)).status for run in (one, two)] == ["completed", "completed"]

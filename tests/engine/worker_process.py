@@ -1,0 +1,118 @@
+"""Worker processes that a test may kill: `python -m tests.engine.worker_process sqlite:////tmp/x.db`.
+
+Reads commands from its standard input and forks a worker for each, so that a new one costs no imports. Every worker
+reports on the same standard output, one line per report: `ready PID`, `step PID RUN STEP`, `stopping PID`,
+`stale PID COUNT`. When one is gone, this process says `exit PID CODE`. When its input ends, it kills what is left and
+ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import bide
+
+Ctx = bide.Context[Any]
+ITEMS = 8  # how many items a courier carries before it is done
+
+
+def report(kind: str, *words: object) -> None:
+    os.write(1, (" ".join(map(str, (kind, os.getpid(), *words))) + "\n").encode())
+
+
+def make_app(store: str, **settings: Any) -> bide.App:
+    app = bide.App("processes", store=store, poll_interval="20ms", grace="20s", **settings)
+    door = Path(urlsplit(store).path[1:]).parent / "door"
+
+    @app.machine("courier")
+    class Courier:
+        """Collects items one after the other; its result says what it got, in order."""
+
+        @bide.start
+        async def begin(self, ctx: Ctx) -> bide.Await:
+            report("step", ctx.run_id, "begin")
+            return bide.Await("item", then="take", state=[])
+
+        async def take(self, ctx: Ctx) -> bide.Next:
+            report("step", ctx.run_id, "take")
+            return bide.Next("keep", [*ctx.state, *(signal.payload for signal in ctx.awaited)])
+
+        async def keep(self, ctx: Ctx) -> bide.Await | bide.Done:
+            report("step", ctx.run_id, "keep")
+            return bide.Done(ctx.state) if len(ctx.state) >= ITEMS else bide.Await("item", then="take")
+
+    @app.machine("chain")
+    class Chain:
+        """Nothing but steps."""
+
+        @bide.start
+        async def step(self, ctx: Ctx) -> bide.Next | bide.Done:
+            report("step", ctx.run_id, "step")
+            return bide.Done(ctx.state) if ctx.state == 0 else bide.Next("step", ctx.state - 1)
+
+    @app.machine("visitor")
+    class Visitor:
+        """Stands before a door until a file of that name is there."""
+
+        @bide.start
+        async def knock(self, ctx: Ctx) -> bide.Next:
+            report("step", ctx.run_id, "knock")
+            while not door.exists():  # noqa: ASYNC110  # the other side is another process
+                await asyncio.sleep(0.005)
+            return bide.Next("enter", "knocked")
+
+        async def enter(self, ctx: Ctx) -> bide.Done:
+            report("step", ctx.run_id, "enter")
+            return bide.Done([ctx.state, "entered"])
+
+    return app
+
+
+async def work(store: str, settings: dict[str, str]) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    async with make_app(store, **settings).engine() as engine:
+        report("ready")
+        await stop.wait()
+        report("stopping")
+    report("stale", engine.stale)
+
+
+def fork(store: str, words: list[str]) -> None:
+    """Start a worker; words in capitals are its environment, the others its settings."""
+    if os.fork():
+        return
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.close(0)
+    given = dict(word.split("=", 1) for word in words)
+    os.environ.update({name: value for name, value in given.items() if name.isupper()})
+    asyncio.run(work(store, {name: value for name, value in given.items() if not name.isupper()}))
+    sys.exit(0)
+
+
+def bury(*_: object) -> None:
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            os.write(1, f"exit {pid} {os.waitstatus_to_exitcode(status)}\n".encode())
+
+
+def main() -> None:
+    signal.signal(signal.SIGCHLD, bury)
+    for line in iter(sys.stdin.readline, ""):
+        fork(sys.argv[1], line.split())
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

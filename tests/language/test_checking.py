@@ -1,0 +1,225 @@
+"""What is said of a wrong file: the place, what was expected, the line, and a suggestion (L6)."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bide.authoring.language import words
+from bide.authoring.language.checking import check_text
+from bide.authoring.language.parser import parse, read
+from bide.authoring.language.translating import translate
+from bide.errors import LanguageError
+from tests.support.machine_files import MADE, machine_files
+
+GOOD = """\
+machine order
+    accepts
+        id as text, is required
+        amount as number
+    responds with
+        status as text
+    implements
+        action charge http
+            method: "POST"
+            url: "https://pay.example.com"
+            body: {id: input.id, back: steps.paid._resume_url}
+        wait for paid
+            callback: true
+            timeout: "24h"
+            on_timeout: flow(cancel)
+            schema
+                status as text, is required
+        decide big
+            when input.amount > 100
+                run flow(review)
+            otherwise
+                compute small
+                    {x: 1}
+        compute result
+            {status: steps.paid.status}
+    flows
+        flow cancel
+            compute result
+                {status: "cancelled"}
+        flow review
+            for each item in [1, 2]
+                compute twice
+                    item * 2
+"""
+
+# Each mistake replaces a piece of the good file; then exactly what stands after `=` is said, and nothing else.
+MISTAKES = [
+    [line[2:].replace("\\n", "\n") for line in case.splitlines()]
+    for case in (Path(__file__).parent / "mistakes.txt").read_text(encoding="utf-8").split("\n\n")
+]
+IDS = [f"{said.partition(': ')[0]} {instead.strip()[:30]}" for _, instead, said in MISTAKES]
+
+
+def test_the_good_file_is_good() -> None:
+    assert check_text(GOOD) == []
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=IDS)
+def test_one_mistake_gives_one_message_at_its_place(mistake: list[str]) -> None:
+    """L6."""
+    piece, instead, expected = mistake
+    assert piece in GOOD
+    found = [problem for problem in check_text(GOOD.replace(piece, instead, 1)) if problem.severity == "error"]
+    assert [f"{one.line}:{one.column}: {one.message}" for one in found] == [expected]
+
+
+SIGNS = [at for at, letter in enumerate(GOOD) if letter in '"{}()[]:']
+
+
+@pytest.mark.parametrize("at", SIGNS)
+def test_a_sign_that_is_missing_or_there_twice_is_found_on_its_line(at: int) -> None:
+    """L6: each quote, bracket and colon of the file taken out, and doubled."""
+    line = GOOD.count("\n", 0, at) + 1
+    for broken in (GOOD[:at] + GOOD[at + 1 :], GOOD[:at] + GOOD[at] + GOOD[at:]):
+        found = [problem for problem in check_text(broken) if problem.severity == "error"]
+        assert found, broken.splitlines()[line - 1]
+        assert found[0].line == line, str(found[0])
+
+
+def test_a_problem_is_shown_with_its_line_and_a_mark() -> None:
+    """L6."""
+    broken = GOOD.replace("steps.paid.status", "steps.paid.stats")
+    [problem] = check_text(broken, "order.machine")
+    assert str(problem) == textwrap.dedent(
+        """\
+        order.machine:25:33: `paid` gives no `stats`; did you mean `status`?
+           25 |             {status: steps.paid.stats}
+              |                                 ^^^^^"""
+    )
+
+
+def test_the_mark_stands_right_under_wide_letters() -> None:
+    broken = translate(GOOD, "ja").replace("status: ステップ.paid.status", "status: ステップ.paid.stats")
+    [problem] = check_text(broken, "order.machine")
+    _, line, mark = str(problem).split("\n")
+    assert line.endswith("{status: ステップ.paid.stats}")
+    assert mark.index("^") == line.index("stats") + 4, "four letters before it are twice as wide"
+
+
+def test_all_problems_are_found_in_one_run() -> None:
+    """L6."""
+    broken = (
+        GOOD.replace("input.id,", "input.idd,")
+        .replace("steps.paid.status", "steps.paid.stats")
+        .replace("item *", "itm *")
+    )
+    assert [problem.line for problem in check_text(broken)] == [11, 25, 33]
+    broken = (
+        GOOD.replace("as text, is", "as txt, is", 1).replace("wait for paid", "wait paid").replace("otherwise", "x")
+    )
+    assert [problem.line for problem in check_text(broken)] == [3, 12, 21]
+
+
+def test_indentation_that_fits_no_block_is_found() -> None:
+    broken = GOOD.replace("        flow cancel\n", "       flow cancel\n")
+    [problem] = check_text(broken)
+    assert problem.line == 30, "the first line that fits neither the block above nor any around it"
+    assert "the indentation of this line fits no block" in problem.message
+
+
+def test_a_step_that_is_read_before_it_ran_is_found() -> None:
+    """L6."""
+    broken = GOOD.replace("{id: input.id,", "{id: steps.paid.status,")
+    [problem] = check_text(broken)
+    assert (problem.line, problem.message) == (11, "`paid` is read before it has run")
+
+
+def test_a_wait_without_a_timeout_is_doubtful_and_still_loads() -> None:
+    """L6: `bide check` finds it; W1: there is no maximum."""
+    text = "machine m\n  implements\n    wait for x\n"
+    [problem] = check_text(text)
+    assert (problem.severity, problem.line) == ("warning", 3)
+    assert check_text("machine m\n  implements\n    wait for x\n      timeout: forever\n") == []
+
+
+def test_a_flow_that_nobody_runs_is_doubtful() -> None:
+    text = "machine m\n  implements\n    compute a\n      1\n  flows\n    flow f\n      compute b\n        2\n"
+    [problem] = check_text(text)
+    assert (problem.severity, problem.message) == ("warning", "flow `f` is never run")
+
+
+def test_names_of_machines_and_actions_are_looked_up_where_they_are_known() -> None:
+    text = 'machine m\n  implements\n    action a call\n      machine: "@shop/mial"\n'
+    assert check_text(text) == []
+    [problem] = check_text(text, known=["@shop/mail"])
+    assert problem.message == "no machine and no action is called '@shop/mial'; did you mean `@shop/mail`?"
+
+
+# ---------------------------------------------------------------- bad input of every kind
+
+
+@MADE
+@given(st.text(max_size=300))
+def test_whatever_the_text_is_the_answer_is_a_file_or_problems(text: str) -> None:
+    file, problems = read(text)
+    assert problems or file is not None
+    for problem in problems:
+        assert 1 <= problem.line <= text.count("\n") + 1
+        assert str(problem)
+
+
+@MADE
+@given(machine_files(), st.data())
+def test_a_file_with_something_cut_out_or_put_in_never_breaks_the_parser(text: str, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(at, min(len(text), at + 20)))
+    put = data.draw(
+        st.sampled_from(["", "{", "}", '"', "${", "`", "\n", "  ", "\t", "wait for", "//", "\x00", "待つ ", ":"])
+    )
+    check_text(text[:at] + put + text[end:])
+
+
+COMPUTES = "machine m\n implements\n  compute a\n   "
+HOSTILE = {
+    "nothing": "",
+    "empty lines": "\n\n",
+    "a byte order mark": "\ufeff",
+    "round brackets": "(" * 1000,
+    "square brackets": "[" * 100_000,
+    "far to the right": "machine m\n" + "  " * 200 + "x\n",
+    "texts in texts": COMPUTES + '"${' * 500,
+    "a long name": "a" * 1_000_001,
+    "minus": COMPUTES + "-" * 5000,
+    "a long sum": COMPUTES + "1+" * 5000 + "1\n",
+    "a long path": COMPUTES + "input" + ".a" * 5000 + "\n",
+    "ever deeper": "machine m\n" + "".join(" " * depth + "implements\n" for depth in range(1, 300)),
+    "a huge number": COMPUTES + "9" * 5000 + "\n",
+    "control letters": "machine m\x00\x1b\n",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_text_is_refused_in_words(text: str) -> None:
+    with pytest.raises(LanguageError):
+        parse(text)
+
+
+def test_blocks_in_blocks_have_an_end() -> None:
+    lines = ["machine m", " implements"]
+    for depth in range(60):
+        lines += [" " * (2 + depth * 2) + "decide d", " " * (3 + depth * 2) + "when true"]
+    with pytest.raises(LanguageError, match="nested more than"):
+        parse("\n".join(lines))
+
+
+@pytest.mark.parametrize("language", words.LANGUAGES[1:])
+def test_messages_speak_of_keywords_in_the_language_of_the_file(language: str) -> None:
+    broken = translate(GOOD, language).replace(words.TABLE["wait for"][language] + " paid", "zzz paid")
+    [problem, *_] = check_text(broken)
+    assert f"`{words.TABLE['wait for'][language]}`" in problem.message
+
+
+def test_types_are_named_in_the_language_of_the_file() -> None:
+    broken = translate(GOOD.replace("item * 2", "not input.id"), "de")
+    [problem] = check_text(broken)
+    assert problem.message == "`nicht` takes Wahrheitswert, but this is Text"

@@ -1,0 +1,49 @@
+"""What a wait cycle of a machine file costs: as many commits as one of a Python machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import bide
+from bide.engine.engine import Engine
+from tests.support.counting import counted
+from tests.support.staging import client_of, real_store, until
+
+CYCLE = """
+machine cycle
+    implements
+        compute before
+            {n: 1}
+        compute again
+            steps.before.n + 1
+        wait for go
+            timeout: "1h"
+            schema
+                n as number, is required
+        compute result
+            steps.again + steps.go.n
+"""
+
+
+async def test_a_wait_cycle_of_a_machine_file_takes_four_commits(store_url: str, tmp_path: Path) -> None:
+    """Start, park, answer, end: what is computed rides in the commit of what comes next."""
+    (tmp_path / "cycle.machine").write_text(CYCLE)
+    app = bide.App()
+    app.load(tmp_path)
+    async with real_store(app, store_url) as opened:
+        runtime, store = counted(opened)
+        async with Engine(runtime) as engine:
+            client = client_of(runtime)
+
+            async def is_idle() -> bool:
+                return not engine.active
+
+            for n in range(5):
+                before = store.transactions
+                run = await client.start("cycle")
+                await until(is_idle)
+                [task] = await client.interactions(run_id=run.id)
+                await client.answer(task.id, {"n": n})
+                assert await run.result() == 2 + n
+                assert store.transactions - before == 4
+        await runtime.committer.drain()

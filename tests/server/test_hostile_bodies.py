@@ -1,0 +1,105 @@
+"""Bodies that some parser would misread or choke on get a 4xx that says what is wrong (H3, reliability §3 D)."""
+
+from __future__ import annotations
+
+import gzip
+
+import httpx
+import pytest
+
+from bide.testing import world
+from tests.server.shop import app
+
+PATH = "/v1/runs"
+HOSTILE: dict[str, tuple[bytes, int]] = {
+    "deep": (b'{"definition": "order", "input": ' + b"[" * 65 + b"]" * 65 + b"}", 400),
+    "very deep": (b"[" * 100_000, 400),
+    "duplicate keys": (b'{"definition": "order", "definition": "typed"}', 400),
+    "NaN": (b'{"definition": "order", "input": NaN}', 400),
+    "Infinity": (b'{"definition": "order", "input": -Infinity}', 400),
+    "float overflow": (b'{"definition": "order", "input": 1e999}', 400),
+    "number bomb": (b'{"definition": "order", "input": 1e131071}', 400),
+    "too many bits": (b'{"definition": "order", "input": 9223372036854775808}', 400),
+    "thousands of digits": (b'{"definition": "order", "input": ' + b"9" * 5000 + b"}", 400),
+    "NUL": (b'{"definition": "order", "input": "\\u0000"}', 400),
+    "NUL in a key": (b'{"definition": "order", "input": {"\\u0000": 1}}', 400),
+    "lone surrogate": (b'{"definition": "order", "input": "\\ud800"}', 400),
+    "not UTF-8": (b'{"definition": "order", "input": "\xff"}', 400),
+    "BOM": (b'\xef\xbb\xbf{"definition": "order"}', 400),
+    "UTF-16": ('{"definition": "order"}'.encode("utf-16"), 400),
+    "half": (b'{"definition": ', 400),
+    "two values": (b'{"definition": "order"} {}', 400),
+    "many nodes": (b'{"definition": "order", "input": [' + b"1," * 200_001 + b"1]}", 400),
+    "no object": (b"[]", 422),
+    "null": (b"null", 422),
+    "NUL in a name": (b'{"definition": "order", "correlation_key": "a\\u0000"}', 400),
+    "endless name": (b'{"definition": "' + b"x" * 100_000 + b'"}', 404),
+    "control character": (b'{"definition": "order", "correlation_key": "a\\u0007b"}', 422),
+    "wrong types": (b'{"definition": "order", "priority": "high", "tags": [1]}', 422),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+async def test_a_hostile_body_gets_a_4xx_that_says_what_is_wrong(store_url: str, what: str) -> None:
+    """H3, T32–T39."""
+    body, status = HOSTILE[what]
+    async with world(app, store_url) as w:
+        http = w.http()
+
+        response = await http.post(PATH, content=body, headers={"Content-Type": "application/json"})
+
+        assert response.status_code == status, response.text
+        assert response.headers["content-type"] == "application/problem+json"
+        assert len(response.json()["detail"]) > 10
+        assert len(response.content) < 5000
+        assert (await http.get(PATH)).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415),
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/json; charset=latin-1"}, 415),
+        ({"Content-Type": "application/json", "Idempotency-Key": "x" * 300}, 400),
+    ],
+)
+async def test_what_is_around_a_body_is_looked_at_too(headers: dict[str, str], status: int) -> None:
+    """T40, T41."""
+    async with world(app) as w:
+        body = (
+            gzip.compress(b'{"definition": "order"}') if "Content-Encoding" in headers else b'{"definition": "order"}'
+        )
+
+        assert (await w.http().post(PATH, content=body, headers=headers)).status_code == status
+
+
+async def test_a_body_without_end_is_refused_as_soon_as_it_is_too_long() -> None:
+    """T31: with and without a length."""
+    sent = 0
+
+    async def endless() -> object:
+        nonlocal sent
+        while True:
+            sent += 65_536
+            yield b" " * 65_536
+
+    async with world(app) as w:
+        response = await w.http().post(PATH, content=endless())  # type: ignore[arg-type]  # an async generator
+
+        assert response.status_code == 413
+        assert sent < 2 * 1024 * 1024
+
+
+async def test_queries_that_are_tricks(store_url: str) -> None:
+    """T43, T46, T48."""
+    async with world(app, store_url) as w:
+        http = w.http()
+        queries = ["limit=0", "limit=x", "limit=99999999999", "status=%00", "cursor=%00", "a=1&a=2"]
+        queries += ["&".join(f"x{n}=1" for n in range(99))]
+        queries += ["cursor=' OR 1=1 --", "definition=%ff", "correlation_key=" + "x" * 5000, "held=maybe", "tag=x"]
+        for path in ("/v1/runs", "/v1/waits", "/v1/interactions", "/v1/unused"):
+            for query in queries:
+                response: httpx.Response = await http.get(f"{path}?{query}")
+                assert response.status_code < 500, (path, query, response.text)
+                assert response.status_code in (200, 400, 422), (path, query)

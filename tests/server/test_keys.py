@@ -1,0 +1,128 @@
+"""Keys at the door: who is let in, to do what, and in which order that is judged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from bide.core.access import SCOPES, Key, key_hash, new_key
+from bide.testing import world
+from bide.testing.world import World
+from tests.server.shop import app
+from tests.server.test_signals_over_http import code
+
+
+async def a_key(w: World, **fields: Any) -> str:
+    text = new_key(w.runtime.ports.random_bytes(32))
+    key = Key(id="key_1", workspace="default", hash=key_hash(text), name="", scopes=SCOPES, created_at=w.now)
+    await w.runtime.store.add_key(replace(key, **fields))
+    return text
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer bide_ws_",
+        "Bearer " + new_key(bytes(32)),
+        "Basic " + new_key(bytes(32)),
+        "Bearer bide_ws_" + "é" * 43,
+        "Bearer x" * 20_000,
+    ],
+)
+async def test_a_missing_or_wrong_key_is_401_whatever_else_is_wrong(header: str | None) -> None:
+    """H1: 401 comes first, and does not say what was wrong with the key."""
+    async with world(app) as w:
+        http = w.http()
+        del http.headers["Authorization"]
+        headers = {b"Authorization": header.encode()} if header is not None else {}
+
+        response = await http.post("/v1/signals/none/complete", content=b"{" * 600_000, headers=headers)
+
+        assert code(response) == (401, "unauthorized")
+        assert response.headers["www-authenticate"] == "Bearer"
+        assert response.json()["detail"].startswith("send a good key")
+
+
+async def test_two_authorization_headers_are_401() -> None:
+    """T28."""
+    async with world(app) as w:
+        http = w.http()
+        sent = http.headers["Authorization"]
+
+        response = await http.get("/v1/runs", headers=[("Authorization", sent), ("Authorization", sent)])
+
+        assert code(response) == (401, "unauthorized")
+
+
+async def test_a_revoked_key_fails_at_the_next_request(store_url: str) -> None:
+    """G5: revocation at once."""
+    async with world(app, store_url) as w:
+        http = w.http()
+        http.headers["Authorization"] = f"Bearer {await a_key(w)}"
+        assert (await http.get("/v1/runs")).status_code == 200
+
+        assert await w.runtime.store.revoke_key("key_1")
+
+        assert code(await http.get("/v1/runs")) == (401, "unauthorized")
+        assert not await w.runtime.store.revoke_key("key_1")
+        assert not await w.runtime.store.revoke_key("key_2")
+
+
+async def test_a_key_expires_by_the_clock_of_the_store_and_its_use_is_noted(store_url: str) -> None:
+    """G5: expiry, last use."""
+    async with world(app, store_url) as w:
+        http = w.http()
+        text = await a_key(w, expires_at=w.now.replace(hour=1))
+        http.headers["Authorization"] = f"Bearer {text}"
+        await w.advance("30m")
+        assert (await http.get("/v1/runs")).status_code == 200
+        used_at = w.now
+        await w.advance("30m")
+
+        assert code(await http.get("/v1/runs")) == (401, "unauthorized")
+        [key] = [key for key in await w.runtime.store.keys("default") if key.id == "key_1"]
+        assert key.last_used_at == used_at
+        assert text not in repr(key)
+
+
+async def test_a_key_over_its_rate_is_429_with_retry_after() -> None:
+    """H1."""
+    async with world(app) as w:
+        http = w.http()
+        http.headers["Authorization"] = f"Bearer {await a_key(w, rate=2)}"
+
+        statuses = [(await http.get("/v1/runs")).status_code for _ in range(3)]
+        refused = await http.get("/v1/runs")
+        await w.advance("1s")
+
+        assert statuses == [200, 200, 429]
+        assert refused.headers["retry-after"] == "1"
+        assert code(refused) == (429, "too_many_requests")
+        assert (await http.get("/v1/runs")).status_code == 200
+
+
+async def test_the_order_of_the_checks(store_url: str) -> None:
+    """H1: 401, 413, 400, 404, 403, 409/410, 422."""
+    async with world(app, store_url) as w:
+        run = await w.start("outreach")
+        answered = await w.start("outreach")
+        await w.complete(f"approval-{answered.id}", {"approved": True})
+        reader = w.http(scopes=["runs:read"])
+        sender = w.http(scopes=["signals:send"])
+        unknown, known = "/v1/signals/none/complete", f"/v1/signals/approval-{run.id}/complete"
+        late = f"/v1/signals/approval-{answered.id}/complete"
+        huge = b'{"data": ' + b'"' + b"x" * 600_000
+
+        assert code(await reader.post(unknown, content=huge))[0] == 413
+        assert code(await reader.post(unknown, content=b'{"data": '))[0] == 400
+        assert code(await reader.post(unknown, json={}))[0] == 404
+        assert code(await reader.post(known, json={}))[0] == 403
+        assert code(await reader.post(late, json={}))[0] == 403
+        assert code(await sender.post(late, json={}))[0] == 410
+        assert code(await sender.post(known, json={}))[0] == 422
+        assert (await w.get(run.id)).status == "waiting"

@@ -1,0 +1,348 @@
+"""Callbacks and the links behind them: early, late, twice, forged, foreign, after a rotation; and their pages."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from bide.core.tokens import Signer, parse_secrets
+from bide.testing import world
+from bide.testing.world import World
+from tests.server.shop import SEEN, app
+from tests.server.test_signals_over_http import code
+
+OLD, NEW = "old:0123456789abcdef0123", "new:fedcba9876543210fedc"
+
+
+async def link(w: World, definition: str = "kyc", user: str = "ann") -> tuple[str, str]:
+    """A run that has sent its link: its id and the path of the link."""
+    run = await w.start(definition, user)
+    return run.id, urlsplit(SEEN[user]).path
+
+
+def anonymous(w: World) -> httpx.AsyncClient:
+    http = w.http()
+    del http.headers["Authorization"]
+    return http
+
+
+async def reach(w: World, run_id: str) -> None:
+    """Let the run get to its `await cb`."""
+    await w.complete(f"ready-{run_id}")
+
+
+async def test_an_answer_that_comes_early_is_held_for_its_wait(store_url: str) -> None:
+    """F9, law 3: the URL is durable before a step can send it, and takes the answer before anybody waits."""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w)
+        [reserved, _] = await w.waits(run_id=run_id, status=None)
+        assert reserved.status == "reserved"
+
+        early = await anonymous(w).post(path, json={"approved": True})
+        assert (early.status_code, early.json()["outcome"]) == (200, "queued")
+        assert (await w.get(run_id)).status == "waiting"
+        await reach(w, run_id)
+
+        assert await w.result(run_id) is True
+        assert urlsplit(SEEN["ann again"]).path == path  # a replay shows the same URL
+
+
+async def test_an_answer_wakes_the_run_and_its_repeat_is_a_duplicate(store_url: str) -> None:
+    """W4, law 5, T03, T04: the same body again is success; another body is 410, and the first stands."""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w)
+        await reach(w, run_id)
+        http = anonymous(w)
+
+        first = await http.post(path, json={"approved": True})
+        again = await http.post(path, json={"approved": True})
+        other = await http.post(path, json={"approved": False})
+
+        assert (first.status_code, first.json()["outcome"]) == (200, "woke")
+        assert (again.status_code, again.json()["duplicate"]) == (200, True)
+        assert code(other) == (410, "gone")
+        assert await w.result(run_id) is True
+
+
+async def test_an_invalid_answer_leaves_the_link_open(store_url: str) -> None:
+    """W3, T12: 422 with every problem; then the right one is taken."""
+    async with world(app, store_url) as w:
+        _, path = await link(w)
+        http = anonymous(w)
+
+        wrong = await http.post(path, json={"approved": "maybe"})
+        too_large = await http.post(path, content=b'"' + b"x" * 600_000 + b'"')
+        malformed = await http.post(path, content=b"{")
+        right = await http.post(path, json={"approved": True})
+
+        assert code(wrong) == (422, "invalid")
+        assert wrong.json()["errors"][0]["path"] == "$.approved"
+        assert code(too_large) == (413, "payload_too_large")
+        assert code(malformed) == (400, "not_json")
+        assert right.status_code == 200
+
+
+async def test_the_time_counts_from_the_await_and_a_link_dies_with_its_run(store_url: str) -> None:
+    """W1, T05: not from minting; after the timeout, and after a cancel, 410 says why."""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w)
+        await w.advance("8d")
+        await reach(w, run_id)
+        assert (await w.get(run_id)).status == "waiting"
+        await w.advance("7d")
+        cancelled, other_path = await link(w, user="bob")
+        await w.cancel(cancelled)
+        http = anonymous(w)
+
+        late = await http.post(path, json={"approved": True})
+        dead = await http.post(other_path, json={"approved": True})
+
+        assert await w.result(run_id) == "expired"
+        assert code(late) == (410, "gone")
+        assert "time" in late.json()["detail"]
+        assert code(dead) == (410, "gone")
+        assert "nobody waits" in dead.json()["detail"]
+
+
+async def test_get_and_head_decide_nothing(store_url: str) -> None:
+    """Law 10, W5, T16, T19, T24: mail scanners follow links; the page is kept out of frames, caches and referrers."""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w)
+        await reach(w, run_id)
+        http = anonymous(w)
+        before = [entry.name for entry in await w.ledger(run_id)]
+
+        for _ in range(20):
+            shown = await http.get(path)
+            assert shown.status_code == 200
+            assert (await http.head(path)).status_code == 200
+            await http.options(path)
+
+        assert [entry.name for entry in await w.ledger(run_id)] == before
+        assert shown.headers["cache-control"] == "no-store"
+        assert shown.headers["referrer-policy"] == "no-referrer"
+        assert shown.headers["x-frame-options"] == "DENY"
+        assert "frame-ancestors 'none'" in shown.headers["content-security-policy"]
+        assert "<b>this</b>" not in shown.text  # T20
+        assert html.escape("<b>this</b>") in shown.text
+        assert (await http.post(path, json={"approved": True})).status_code == 200
+
+
+def tampered(token: str) -> dict[str, str]:
+    kid, body, mac = token.split(".")
+    return {
+        "empty": "%20",
+        "cut": token[:-1],
+        "longer": token + "A",
+        "case": token.swapcase(),
+        "twice encoded": token.replace(".", "%252E"),
+        "homoglyph": token.replace("s", "%D1%95", 1),
+        "other body": f"{kid}.{body[:-2]}AA.{mac}",
+        "other key id": f"x{kid}.{body}.{mac}",
+        "no mac": f"{kid}.{body}.",
+        "padding": token + "=",
+        "huge": "A" * 5000,
+    }
+
+
+async def test_a_forged_token_is_404_before_any_look_at_the_store(store_url: str) -> None:
+    """W4, T01, T02: nothing is looked up for what nothing proves."""
+    async with world(app, store_url) as w:
+        _, path = await link(w)
+        http = anonymous(w)
+        forged = tampered(path.rpartition("/")[2])
+        forged["another secret"] = Signer(parse_secrets(OLD)).mint("default", "run_1", "callback:1")
+        looks = 0
+
+        async def look(*_: Any, **__: Any) -> Any:
+            nonlocal looks
+            looks += 1
+
+        with pytest.MonkeyPatch.context() as patched:
+            for name in ("name", "waits", "run"):
+                patched.setattr(w.runtime.store, name, look)
+            for what, token in forged.items():
+                response = await http.post(f"/resume/{token}", json={"approved": True})
+                assert response.status_code == 404, what
+                assert (await http.get(f"/resume/{token}")).status_code == 404, what
+
+        assert looks == 0
+        assert (await http.post(path, json={"approved": True})).status_code == 200
+
+
+async def test_a_token_is_good_for_its_own_wait_alone(store_url: str) -> None:
+    """T06, T07: bound to workspace, run and wait; a key of another workspace neither helps nor harms."""
+    async with world(app, store_url) as w:
+        first, path = await link(w)
+        second, _ = await link(w, user="bob")
+
+        response = await w.http(workspace="other").post(path, json={"approved": True})
+        for run_id in (first, second):
+            await reach(w, run_id)
+
+        assert response.status_code == 200
+        assert await w.result(first) is True
+        assert (await w.get(second)).status == "waiting"
+
+
+async def test_no_token_is_stored_or_shown(store_url: str) -> None:
+    """T08, T11: neither rows nor listings nor ledgers have it. (The step that sent it got it from the code.)"""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w)
+        token = path.rpartition("/")[2]
+        await anonymous(w).post(path, json={"approved": True})
+        http = w.http()
+
+        texts = [
+            (await http.get(f"/v1/runs/{run_id}{part}")).text for part in ("", "/ledger", "/steps", "/inbox", "/result")
+        ]
+        texts += [(await http.get(f"/v1/waits?status=all&run_id={run_id}")).text]
+
+        assert not [text for text in texts if token in text or token.rpartition(".")[2] in text]
+
+
+async def test_a_link_outlives_a_rotation_and_says_so_when_its_secret_is_retired(store_url: str) -> None:
+    """W4, law 9, T10: old ids verify until they are retired."""
+    async with world(app, store_url, resume_secrets=OLD) as w:
+        _, path = await link(w)
+        http = anonymous(w)
+        signer = await w.runtime.signer()
+
+        w.runtime._signer = Signer(parse_secrets(NEW))
+        retired = await http.post(path, json={"approved": True})
+        w.runtime._signer = Signer(parse_secrets(f"{NEW},{OLD}"))
+        taken = await http.post(path, json={"approved": True})
+
+        assert signer.read(path.rpartition("/")[2]) is not None
+        assert code(retired) == (404, "not_found")
+        assert "no longer known" in retired.json()["detail"]
+        assert taken.status_code == 200
+
+
+async def test_a_hundred_answers_at_once_are_one(store_url: str) -> None:
+    """T13: exactly one wakes the run, the others are its duplicates or are refused."""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w)
+        await reach(w, run_id)
+        http = anonymous(w)
+
+        answers = await asyncio.gather(
+            *(http.post(path, json={"approved": bool(n % 2)}) for n in range(40)), return_exceptions=False
+        )
+
+        fresh = [a for a in answers if a.status_code == 200 and not a.json()["duplicate"]]
+        assert len(fresh) == 1
+        assert {a.status_code for a in answers} == {200, 410}
+        received = [e for e in await w.ledger(run_id) if e.name == "await_answer_received"]
+        assert len(received) == 2  # `ready`, and this one
+
+
+async def test_accept_and_extract_read_a_provider_s_own_body(store_url: str) -> None:
+    """F9: what is no answer is 202 `ignored` and does not use the link; the answer is taken out of the body."""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w, "payment")
+        http = anonymous(w)
+
+        pending = await http.post(path, json={"type": "pending", "object": {"approved": True}})
+        empty = await http.post(path, json={"type": "done"})
+        done = await http.post(path, json={"type": "done", "object": {"approved": True}, "livemode": False})
+        again = await http.post(path, json={"object": {"approved": True}, "type": "done", "livemode": False})
+
+        assert (pending.status_code, pending.json()["outcome"]) == (202, "ignored")
+        assert code(empty) == (422, "invalid")
+        assert (done.status_code, again.json()["duplicate"]) == (200, True)
+        assert await w.result(run_id) is True
+
+
+# ---------------------------------------------------------------- the page
+
+
+def fields(page: str) -> dict[str, str]:
+    """The form as it is filled in when it is opened."""
+    found = re.findall(r'name="([^"]+)"[^>]*?value="([^"]*)"', page)
+    return {name: html.unescape(value) for name, value in found if name == "form"}
+
+
+FILLED = {
+    "data.name": "Ann",
+    "data.agreed": "true",
+    "data.amount": "7",
+    "data.colour": '"green"',
+    "data.due": "2030-02-01",
+    "data.tags": "one\r\ntwo\r\n",
+    "data.ratio": "0.5",
+    "data.inner.approved": "false",
+    "data.notes": "",
+}
+
+
+async def test_the_form_takes_every_type_that_a_form_can_show(store_url: str) -> None:
+    """W5: JSON Schema in, JSON out, without a line of script."""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w, "form")
+        http = anonymous(w)
+        shown = await http.get(path)
+        assert "<script" not in shown.text
+        for name in FILLED:
+            assert f'name="{name}"' in shown.text
+
+        sent = await http.post(path, data={**fields(shown.text), **FILLED})
+
+        assert sent.status_code == 200, sent.text
+        assert "Thank you" in sent.text
+        assert await w.result(run_id) == {
+            "name": "Ann",
+            "agreed": True,
+            "amount": 7,
+            "colour": "green",
+            "due": "2030-02-01",
+            "tags": ["one", "two"],
+            "ratio": 0.5,
+            "inner": {"approved": False, "reason": None},
+            "notes": "",
+        }
+        assert (await http.get(path)).status_code == 410
+
+
+async def test_errors_stand_beside_their_fields_and_what_was_typed_is_kept(store_url: str) -> None:
+    """W5: 422 with the form again."""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w, "form")
+        http = anonymous(w)
+        nonce = fields((await http.get(path)).text)
+
+        wrong = await http.post(
+            path, data={**nonce, **FILLED, "data.amount": "seven", "data.agreed": "", "data.due": "x"}
+        )
+
+        assert wrong.status_code == 422
+        for name in ("data.amount", "data.agreed", "data.due"):
+            assert f'id="{name}-error"' in wrong.text
+        assert 'value="seven"' in wrong.text
+        assert 'value="Ann"' in wrong.text
+        assert (await w.get(run_id)).status == "waiting"
+
+
+async def test_a_form_of_another_site_or_without_our_page_is_refused(store_url: str) -> None:
+    """T17, T18: no nonce, no answer; no choice, no answer; another origin, no answer."""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w)
+        http = anonymous(w)
+        nonce = fields((await http.get(path)).text)
+        yes = {"data.approved": "true"}
+
+        blind = await http.post(path, data=yes)
+        clicked = await http.post(path, data=nonce)
+        foreign = await http.post(path, data={**nonce, **yes}, headers={"Origin": "https://evil.example"})
+        own = await http.post(path, data={**nonce, **yes}, headers={"Origin": "http://bide.test"})
+
+        assert [r.status_code for r in (blind, clicked, foreign, own)] == [403, 422, 403, 200]
+        assert "please fill this in" in clicked.text
+        await reach(w, run_id)
+        assert await w.result(run_id) is True

@@ -1,0 +1,90 @@
+"""Requests made from `/openapi.json` itself, fitting it and breaking it: what is described is what is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import httpx
+import schemathesis
+from hypothesis import HealthCheck, given, seed, settings
+from schemathesis import GenerationMode
+
+from bide.server import ENDPOINTS
+from bide.testing import world
+from bide.testing.world import World
+from tests.server.shop import app
+
+EXAMPLES = 8  # of each operation, each way of making them
+WAYS = (  # how requests are made, and whether they are about something that exists
+    (GenerationMode.POSITIVE, False),
+    (GenerationMode.POSITIVE, True),
+    (GenerationMode.NEGATIVE, True),
+)
+
+
+async def test_requests_made_from_the_description_get_answers_that_it_names() -> None:
+    """H3: no 5xx, and no status that `/openapi.json` does not name for the call."""
+    async with world(app) as w:
+        http = w.http()
+        document = (await http.get("/openapi.json")).json()
+        schema: Any = schemathesis.openapi.from_dict(document)
+        operations = [found.ok() for found in schema.get_all_operations()]
+        described = {(operation.method.upper(), operation.path) for operation in operations}
+        assert described == {(endpoint.method, endpoint.path) for endpoint in ENDPOINTS if endpoint.answers}
+        seen: set[int] = set()
+        wrong = []
+        for operation in operations:
+            for mode, is_known in WAYS:
+                ids = await known_ids(w, operation.path) if is_known else {}
+                for request in await asyncio.to_thread(requests, operation, mode, ids):
+                    response = await http.send(request(http))
+                    seen.add(response.status_code)
+                    if str(response.status_code) not in operation.responses.status_codes:
+                        wrong.append((operation.label, response.status_code, response.text))
+        assert not [entry for entry in wrong if entry[1] >= 500]
+        assert not wrong
+        assert {200, 404, 422} <= seen, "the requests got past the door"
+
+
+async def known_ids(w: World, path: str) -> dict[str, str]:
+    """Ids for the path: of a run and its open wait, made for it."""
+    names = re.findall(r"\{(\w+)\}", path)
+    if not names:
+        return {}
+    run, task = await w.start("outreach"), await w.start("task")
+    [interaction] = await w.client().interactions(run_id=task.id)
+    [wait] = await w.waits(run_id=run.id)
+    ids = {
+        "run_id": run.id,
+        "wait_id": wait.id,
+        "interaction_id": interaction.id,
+        "signal_id": f"approval-{run.id}",
+        "unused_id": "msg_1",
+    }
+    return {name: ids[name] for name in names}
+
+
+def requests(operation: Any, mode: GenerationMode, ids: dict[str, str]) -> list[Any]:
+    """The same ones every time."""
+    made: list[Any] = []
+
+    @seed(7)
+    @settings(max_examples=EXAMPLES, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(operation.as_strategy(generation_mode=mode, path_parameters=ids or None))
+    def collect(case: Any) -> None:
+        made.append(case.as_transport_kwargs(base_url="http://bide.test"))
+
+    collect()
+    return [lambda http, parts=parts: as_request(http, parts) for parts in made]
+
+
+def as_request(http: httpx.AsyncClient, parts: dict[str, Any]) -> httpx.Request:
+    headers = {
+        name: value.encode("latin-1", "replace")
+        for name, value in parts["headers"].items()
+        if name.lower() in ("content-type", "idempotency-key")
+    }
+    body = {"json": parts["json"]} if "json" in parts else {"content": parts.get("data")}
+    return http.build_request(parts["method"], parts["url"], params=parts["params"], headers=headers, **body)

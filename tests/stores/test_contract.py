@@ -1,0 +1,56 @@
+"""Every store of bide, held to the store contract."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from bide.stores.interface import Now, Store
+from bide.stores.memory import MemoryStore
+from bide.stores.postgres import PostgresStore
+from bide.stores.sqlite import SqliteStore
+from bide.testing.store_contract import OpenStore, StoreContract
+
+
+class TestMemoryStore(StoreContract):
+    @pytest.fixture
+    def open_store(self) -> OpenStore:
+        opened: list[MemoryStore] = []
+
+        async def open_store(now: Now) -> Store:
+            if not opened:
+                opened.append(MemoryStore(now=now))
+            return opened[0]
+
+        return open_store
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    async def open_store(self, tmp_path: Path) -> AsyncIterator[OpenStore]:
+        async with AsyncExitStack() as opened:
+
+            async def open_store(now: Now) -> Store:
+                store = SqliteStore(str(tmp_path / "bide.db"), now=now, synchronous="OFF")
+                await store.open()
+                opened.push_async_callback(store.close)
+                return store
+
+            yield open_store
+
+
+class TestPostgresStore(StoreContract):
+    @pytest.fixture
+    async def open_store(self, postgres_used_url: str) -> AsyncIterator[OpenStore]:
+        async with AsyncExitStack() as opened:
+
+            async def open_store(now: Now) -> Store:
+                store = PostgresStore(postgres_used_url, now=now, migrate=True)
+                await store.open()
+                opened.push_async_callback(store.close)
+                return store
+
+            yield open_store

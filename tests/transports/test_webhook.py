@@ -1,0 +1,179 @@
+"""The webhook transport against a server that behaves as badly as servers do (U9, F100, F101)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+import bide
+from bide.engine.transport import Answered, Request, Sent, Undelivered
+from bide.transports import addresses
+
+SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
+
+REQUEST = Request(
+    workspace="default",
+    run_id="run_7",
+    wait_id="wait_7_1",
+    interaction_id="int_7_1_0",
+    correlation_id="cor_7_1_0_ab",
+    step="pay",
+    item=0,
+    payload='{"amount":100}',
+    resume_url="https://shop.example/resume/token",
+)
+
+Respond = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+class Exchange:
+    """The last request that a server got."""
+
+    headers: dict[str, str]
+    body: bytes = b""
+    count: int = 0
+
+
+@asynccontextmanager
+async def server(respond: Respond) -> AsyncIterator[tuple[str, Exchange]]:
+    exchange = Exchange()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        lines = [line.partition(": ") for line in head.split("\r\n")[1:] if line]
+        exchange.headers = {name.lower(): value for name, _, value in lines}
+        exchange.body = await reader.readexactly(int(exchange.headers.get("content-length", "0")))
+        exchange.count += 1
+        try:
+            await respond(writer)
+            await writer.drain()
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with listening:
+        port = listening.sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}/requests", exchange
+
+
+def response(status: str, body: bytes = b"", *headers: str) -> Respond:
+    async def respond(writer: asyncio.StreamWriter) -> None:
+        lines = [f"HTTP/1.1 {status}", f"content-length: {len(body)}", "connection: close", *headers]
+        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+
+    return respond
+
+
+async def send(respond: Respond, **options: object) -> tuple[object, Exchange]:
+    async with server(respond) as (url, exchange):
+        webhook = bide.Webhook(url, allow_private=True, **options)  # type: ignore[arg-type]  # each test gives its own
+        [result] = await webhook.dispatch([REQUEST])
+        return result, exchange
+
+
+async def test_a_request_is_signed_and_carries_everything_an_answer_needs() -> None:
+    """U9: Standard Webhooks headers, the resume URL inside."""
+    result, exchange = await send(response("202 Accepted"), secret=SECRET, headers={"x-key": "k"})
+    assert result == Sent()
+    body = msgspec.json.decode(exchange.body)
+    assert (body["type"], body["interaction"], body["correlation"]) == ("bide.request", "int_7_1_0", "cor_7_1_0_ab")
+    assert (body["data"], body["resume_url"]) == ({"amount": 100}, "https://shop.example/resume/token")
+    assert (exchange.headers["webhook-id"], exchange.headers["x-key"]) == ("int_7_1_0", "k")
+    signed = f"int_7_1_0.{exchange.headers['webhook-timestamp']}.".encode() + exchange.body
+    mac = hmac.digest(b"0123456789abcdef01234567", signed, hashlib.sha256)
+    assert exchange.headers["webhook-signature"] == "v1," + base64.b64encode(mac).decode()
+
+
+@pytest.mark.parametrize(
+    ("respond", "result"),
+    [
+        (response("200 OK", b'{"paid": true}'), Answered({"paid": True})),
+        (response("200 OK"), Sent()),
+        (response("204 No Content"), Sent()),
+    ],
+)
+async def test_what_a_response_means(respond: Respond, result: object) -> None:
+    """U9: the answer in the response body with 200, or later."""
+    assert (await send(respond))[0] == result
+
+
+@pytest.mark.parametrize(
+    ("respond", "retry", "says"),
+    [
+        (response("503 Service Unavailable"), True, "503"),
+        (response("429 Too Many Requests"), True, "429"),
+        (response("422 Unprocessable Content"), False, "422"),
+        (response("302 Found", b"", "location: http://169.254.169.254/"), False, "redirects"),
+        (response("200 OK", b"<html>"), False, "no JSON"),
+        (response("200 OK", b'"' + b"x" * 600_000 + b'"'), False, "more than"),
+    ],
+)
+async def test_what_is_tried_again_and_what_is_not(respond: Respond, retry: bool, says: str) -> None:
+    """F100: what trying again cannot help is a dead letter at once. A redirect is never followed."""
+    result, exchange = await send(respond)
+    assert isinstance(result, Undelivered)
+    assert (result.retry, exchange.count) == (retry, 1)
+    assert says in result.reason
+
+
+async def test_a_server_that_drips_does_not_hold_us_up() -> None:
+    """F101: the time is for the whole exchange."""
+
+    async def drip(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n")
+        for _ in range(100):
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.05)
+
+    result, _ = await send(drip, timeout=0.2)
+    assert isinstance(result, Undelivered)
+    assert "did not answer within 0.2 s" in result.reason
+
+
+async def test_private_addresses_are_refused_unless_allowed() -> None:
+    """No request goes inside because of a name that leads there."""
+    async with server(response("200 OK")) as (url, exchange):
+        [result] = await bide.Webhook(url).dispatch([REQUEST])
+    assert isinstance(result, Undelivered)
+    assert (result.retry, exchange.count) == (False, 0)
+    assert "no public address" in result.reason
+
+
+async def test_nobody_at_the_other_end_is_tried_again() -> None:
+    async with server(response("200 OK")) as (url, _):
+        pass
+    [result] = await bide.Webhook(url, allow_private=True).dispatch([REQUEST])
+    assert isinstance(result, Undelivered)
+    assert result.retry
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1", "10.0.0.1", "192.168.1.1", "169.254.169.254", "::1", "fe80::1", "::ffff:10.0.0.1", "224.0.0.1"],
+)
+def test_addresses_that_are_not_public(address: str) -> None:
+    import ipaddress
+
+    assert not addresses.is_public(ipaddress.ip_address(address))
+
+
+@pytest.mark.parametrize("url", ["ftp://host/", "https://", "//host", "https://user:secret@host/", "https://host:x/"])
+def test_urls_that_cannot_be_used_are_refused(url: str) -> None:
+    with pytest.raises(bide.BadConfiguration):
+        bide.Webhook(url)
+
+
+@pytest.mark.parametrize("secret", ["whsec_short", "whsec_!!!", "whsec_" + base64.b64encode(b"short").decode()])
+def test_secrets_that_cannot_be_used_are_refused(secret: str) -> None:
+    with pytest.raises(bide.BadConfiguration, match="secret"):
+        bide.Webhook("https://host/", secret=secret)

@@ -1,0 +1,78 @@
+"""The types of the public names, as mypy and pyright see them in user code, both strict (contract §12)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {ROOT / "examples" / "demo.py"})  # it only drives another
+RIGHT = [HERE / "right.py", *EXAMPLES]
+
+
+def mypy(files: list[Path], cache: Path) -> dict[tuple[str, int], str]:
+    """The complaints, by file and line."""
+    options = ["--strict", "--config-file", os.devnull, "--no-error-summary", "--cache-dir", str(cache)]
+    done = run([sys.executable, "-m", "mypy", *options, *map(str, files)])
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    found = re.findall(r"^(.+?):(\d+): error: (.*)$", done.stdout, re.MULTILINE)
+    assert bool(found) == (done.returncode == 1), done.stdout
+    return {(Path(path).name, int(line)): text for path, line, text in found}
+
+
+def pyright(files: list[Path], folder: Path) -> dict[tuple[str, int], str]:
+    settings = {
+        "include": [str(file) for file in files],
+        "extraPaths": [str(ROOT / "src")],
+        "typeCheckingMode": "strict",
+        "pythonVersion": "3.11",
+        "reportPrivateUsage": False,
+        "reportUnusedFunction": False,  # whoever decorates one uses it
+    }
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    done = run(
+        [sys.executable, "-m", "pyright", "--outputjson", "--project", str(folder), "--pythonpath", sys.executable]
+    )
+    if done.returncode not in (0, 1) or not done.stdout.startswith("{"):
+        pytest.skip(f"pyright cannot run here, it may have to fetch its own parts first: {done.stderr[-200:]}")
+    told = json.loads(done.stdout)
+    assert told["summary"]["filesAnalyzed"] >= len(files)
+    return {
+        (Path(one["file"]).name, one["range"]["start"]["line"] + 1): one["message"]
+        for one in told["generalDiagnostics"]
+        if one["severity"] == "error"
+    }
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "MYPYPATH": str(ROOT / "src"), "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT / "examples", env=environment, timeout=300, check=False
+    )
+
+
+CHECKERS = {"mypy": mypy, "pyright": pyright}
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_user_code_infers_as_it_says_and_the_examples_are_typed(checker: str, tmp_path: Path) -> None:
+    copies = [Path(shutil.copy(path, tmp_path)) for path in RIGHT]  # as user code is: outside of this project
+    assert CHECKERS[checker](copies, tmp_path) == {}
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_wrong_arguments_are_refused_before_anything_runs(checker: str, tmp_path: Path) -> None:
+    text = (HERE / "wrong.txt").read_text(encoding="utf-8")
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(text, encoding="utf-8")
+    expected = {no for no, line in enumerate(text.splitlines(), 1) if line.endswith("# wrong")}
+    found = CHECKERS[checker]([wrong], tmp_path)
+    assert {line for _, line in found} == expected, found
