@@ -1,0 +1,40 @@
+"""How much is measured: everything, or just enough to see that the benchmark works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scale:
+    rounds: int = 3  # turns of bide and DBOS each; the median counts
+    cycles: int = 6_000
+    dbos_cycles: int = 120
+    raw_seconds: float = 1.5
+    wakes: int = 300
+    parked: int = 100_000  # what a full store holds
+    weighed: int = 10_000  # parked runs whose bytes and memory are counted
+    counted_cycles: int = 4_000
+    deadlines: int = 10_000
+    listeners: int = 10_000  # runs that one event resumes
+    replays: int = 30  # of one run with many steps
+    items: int = 10_000  # of one stream
+    items_more: int = 100  # times as many, to see what memory does
+
+
+FULL = Scale()
+QUICK = Scale(
+    rounds=1,
+    cycles=1_000,
+    dbos_cycles=40,
+    raw_seconds=0.5,
+    wakes=50,
+    parked=5_000,
+    weighed=2_000,
+    counted_cycles=1_000,
+    deadlines=1_000,
+    listeners=1_000,
+    replays=5,
+    items=2_000,
+    items_more=5,
+)
