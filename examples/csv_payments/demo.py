@@ -1,0 +1,87 @@
+"""The demo of csv-payments: a broker, a provider in a process of its own, an engine, and a progress bar.
+
+    python examples/csv_payments/demo.py [ROWS]
+
+The broker is the one that BIDE_TEST_KAFKA names, else Apache Kafka from its Maven artifacts, else librdkafka's mock
+cluster; the first line says which. Exits with 1 where anything is not as it should be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent.parent)]
+
+from tests.support.kafka import broker  # noqa: E402  # the same brokers as in the tests
+
+
+def main() -> int:
+    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
+    with tempfile.TemporaryDirectory(prefix="bide-payments-") as folder, broker(download=True) as kafka:
+        os.environ["BIDE_KAFKA_SERVERS"] = kafka.servers
+        os.environ.setdefault("BIDE_STORE", f"sqlite:///{folder}/payments.db")
+        print(f"broker: {kafka.name}")
+        import payments  # type: ignore[import-not-found]  # its folder is on the path, see above
+
+        for topic in (payments.REQUESTS, payments.REPLIES, f"{payments.REPLIES}.dead-letters"):
+            kafka.create(topic, 4)
+        path = Path(folder) / "payments.csv"
+        write_rows(path, rows)
+        provider = subprocess.Popen([sys.executable, str(HERE / "provider.py")])
+        try:
+            report, seconds = asyncio.run(pay(payments, str(path)))
+        finally:
+            provider.terminate()
+            provider.wait(20)
+    print(f"report: {report}")
+    print(f"{rows} payments in {seconds:.1f} s: {rows / seconds:.0f} a second")
+    return 0 if report["paid"] + report["rejected"] == rows else 1
+
+
+def write_rows(path: Path, rows: int) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "recipient", "amount"])
+        writer.writerows([f"pay-{row}", f"Recipient {row}", 1000 + row] for row in range(rows))
+
+
+async def pay(payments: Any, path: str) -> tuple[dict[str, Any], float]:
+    async with payments.app.engine():
+        client = payments.app.client()
+        began = time.monotonic()
+        run = await client.start(payments.payments, path)
+        await watch(client, run.id)
+        return await run.result(timeout="5m"), time.monotonic() - began
+
+
+async def watch(client: Any, run_id: str) -> None:
+    """A bar that follows the counts of the run."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns) as bar:
+        sent = bar.add_task("sent    ", total=None)
+        answered = bar.add_task("answered", total=None)
+        ended = bar.add_task("ended   ", total=None)
+        while True:
+            now = await client.progress(run_id)
+            total = now.expected if now.is_filled else None
+            bar.update(sent, completed=now.dispatched, total=total)
+            bar.update(answered, completed=now.answered, total=total)
+            bar.update(ended, completed=now.done + now.rejected, total=total)
+            if (await client.get(run_id)).status in ("completed", "failed", "cancelled"):
+                return
+            await asyncio.sleep(0.2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
