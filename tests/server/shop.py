@@ -110,3 +110,18 @@ async def form(step: bide.Step, user: str) -> Any:
     )
     await step.run("begin", send_link, user, cb.url)
     return await cb
+
+
+MAIL_WORKS = [False]
+
+
+@app.notifier
+def mail(task: bide.Task) -> None:
+    if not MAIL_WORKS[-1]:
+        raise bide.NonRetryable("no mail today")
+
+
+@app.workflow("told")
+async def told(step: bide.Step, event: Any) -> Any:
+    """Its notifier fails: a dead letter."""
+    return await step.ask("review", title="Is this fine?", form=Approval, timeout="48h", notify="mail")

@@ -98,7 +98,7 @@ async def test_queries_that_are_tricks(store_url: str) -> None:
         queries = ["limit=0", "limit=x", "limit=99999999999", "status=%00", "cursor=%00", "a=1&a=2"]
         queries += ["&".join(f"x{n}=1" for n in range(99))]
         queries += ["cursor=' OR 1=1 --", "definition=%ff", "correlation_key=" + "x" * 5000, "held=maybe", "tag=x"]
-        for path in ("/v1/runs", "/v1/waits", "/v1/interactions", "/v1/unused"):
+        for path in ("/v1/runs", "/v1/waits", "/v1/interactions", "/v1/unused", "/v1/dead-letters"):
             for query in queries:
                 response: httpx.Response = await http.get(f"{path}?{query}")
                 assert response.status_code < 500, (path, query, response.text)

@@ -22,7 +22,8 @@ async def test_no_combination_of_odd_values_makes_a_5xx(store_url: str) -> None:
     dice = Random(7)
     async with world(app, store_url) as w:
         http = w.http()
-        run, task = await w.start("outreach"), await w.start("task")
+        run, task, _ = await w.start("outreach"), await w.start("task"), await w.start("told")
+        [letter] = await w.dead_letters()
         [interaction] = await w.client().interactions(run_id=task.id)
         [wait] = await w.waits(run_id=run.id)
         ids = {
@@ -31,6 +32,7 @@ async def test_no_combination_of_odd_values_makes_a_5xx(store_url: str) -> None:
             "interaction_id": [interaction.id, "int_1_1_1", "int_x"],
             "signal_id": [f"approval-{run.id}", "x", "run_1", "a%2Fb", "%F0%9F%98%80"],
             "unused_id": ["x", "msg_1"],
+            "letter_id": [letter.id, "x", "a%2Fb"],
             "token": ["x", "a.b.c", "s1.e30.AAAA"],
         }
         for endpoint in ENDPOINTS:

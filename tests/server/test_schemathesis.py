@@ -53,7 +53,8 @@ async def known_ids(w: World, path: str) -> dict[str, str]:
     names = re.findall(r"\{(\w+)\}", path)
     if not names:
         return {}
-    run, task = await w.start("outreach"), await w.start("task")
+    run, task, _ = await w.start("outreach"), await w.start("task"), await w.start("told")
+    letter = (await w.dead_letters())[-1]
     [interaction] = await w.client().interactions(run_id=task.id)
     [wait] = await w.waits(run_id=run.id)
     ids = {
@@ -62,6 +63,7 @@ async def known_ids(w: World, path: str) -> dict[str, str]:
         "interaction_id": interaction.id,
         "signal_id": f"approval-{run.id}",
         "unused_id": "msg_1",
+        "letter_id": letter.id,
     }
     return {name: ids[name] for name in names}
 

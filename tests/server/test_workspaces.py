@@ -21,6 +21,7 @@ UNKNOWN = {
     "interaction_id": "int_01b8dac5b40000000000000000000000_1_0",
     "signal_id": "approval-none",
     "unused_id": "msg_01b8dac5b40000000000000000000000",
+    "letter_id": "notify:wait_01b8dac5b40000000000000000000000_1:opened:0",
 }
 BODIES: dict[str, Any] = {
     "complete": {"data": {"approved": True}},
@@ -34,8 +35,9 @@ BODIES: dict[str, Any] = {
 async def ids(w: World) -> dict[str, str]:
     """One of each kind, in the workspace `default`."""
     run = await w.start("outreach")
-    task = await w.start("task")
+    task, told = await w.start("task"), await w.start("told")
     [interaction] = await w.client().interactions(run_id=task.id)
+    letter = next(letter.id for letter in await w.dead_letters() if letter.run_id == told.id)
     [wait] = await w.waits(run_id=run.id)
     await w.signal("nobody", "paid", check=False)
     [*_, kept] = await w.unused()
@@ -45,6 +47,7 @@ async def ids(w: World) -> dict[str, str]:
         "interaction_id": interaction.id,
         "signal_id": f"approval-{run.id}",
         "unused_id": kept.id,
+        "letter_id": letter,
     }
 
 
@@ -76,8 +79,9 @@ async def test_a_foreign_id_is_answered_byte_for_byte_as_an_unknown_one(store_ur
             assert foreign.headers == unknown.headers, label
 
         assert [entry.name for entry in await w.ledger(known["run_id"])] == before
-        for path in ("/v1/runs", "/v1/waits?status=all", "/v1/interactions?status=all"):
+        for path in ("/v1/runs", "/v1/waits?status=all", "/v1/interactions?status=all", "/v1/dead-letters"):
             assert (await other.get(path)).json()["items"] == []
+        assert known["unused_id"] not in (await other.get("/v1/unused")).text
 
 
 async def test_the_own_workspace_finds_all_of_them(store_url: str) -> None:

@@ -13,9 +13,9 @@ from bide.client.door import PAGE, duration
 from bide.client.tasks import Tasks, _person, _reason, raise_unchanged
 from bide.core.commands import Done, Unknown
 from bide.core.durations import BadDuration, Duration, Timeout, parse_timeout
-from bide.core.records import RunId, Wait, run_of_interaction, run_of_wait
+from bide.core.records import DeadLetter, RunId, Wait, run_of_interaction, run_of_wait
 from bide.core.requests import Amend, Beat, ChangeWait, Fail, SettleDeadLetter, Withdraw
-from bide.errors import BadInput, DeadLetterNotFound, WaitNotFound
+from bide.errors import BadInput, Conflict, DeadLetterNotFound, WaitNotFound
 from bide.stores.interface import WaitFilter
 from bide.views import DeadLetterInfo, Page, WaitInfo, WaitsChanged, dead_letter_info, wait_info
 
@@ -162,7 +162,7 @@ class Operating(Tasks):
         return Page([dead_letter_info(row) for row in rows], following)
 
     async def retry_dead_letter(self, id: str) -> None:
-        """Try it again from the start. Raises `DeadLetterNotFound`."""
+        """Try it again from the start. Raises `DeadLetterNotFound`; `Conflict` for what could never succeed."""
         await self._settle_letter(id, "retry")
 
     async def discard_dead_letter(self, id: str) -> None:
@@ -172,25 +172,31 @@ class Operating(Tasks):
     async def _settle_letter(self, id: str, action: Literal["retry", "discard"]) -> None:
         if not is_name(id):
             raise DeadLetterNotFound(str(id)[:200])
-        runtime = await self._open()
-        run_id = await _run_of_letter(runtime.store, self.workspace, id)
+        letter = await self._letter(id)
         reply = await self._submit(
-            SettleDeadLetter(workspace=self.workspace, actor=self.actor, run_id=run_id, id=id, action=action)
+            SettleDeadLetter(
+                workspace=self.workspace,
+                actor=self.actor,
+                # locked while the letter is settled, so that two who settle it see each other
+                run_id=letter.run_id if letter is not None else RunId(""),
+                id=id,
+                action=action,
+            )
         )
         if isinstance(reply, Unknown):
             raise DeadLetterNotFound(id)
+        if isinstance(reply, Done) and letter is not None and letter.kind == "poison" and not reply.changed:
+            raise Conflict(f"{id} cannot be retried: {reply.reason}")
 
-
-async def _run_of_letter(store: Any, workspace: str, id: str) -> RunId:
-    """The run that is locked while a dead letter is settled, so that two who settle it see each other."""
-    after: tuple[datetime, str] | None = None
-    while rows := await store.dead_letters(workspace, after=after, limit=1000):
-        for row in rows:
-            if row.id == id:
-                found: RunId = row.run_id
+    async def _letter(self, id: str) -> DeadLetter | None:
+        store = (await self._open()).store
+        after: tuple[datetime, str] | None = None
+        while rows := await store.dead_letters(self.workspace, after=after, limit=1000):
+            found = next((row for row in rows if row.id == id), None)
+            if found is not None:
                 return found
-        after = (rows[-1].at, rows[-1].id)
-    raise DeadLetterNotFound(id)
+            after = (rows[-1].at, rows[-1].id)
+        return None
 
 
 def _amend(deadline: Any, assignee: Any, group: Any) -> Amend:

@@ -28,7 +28,7 @@ from bide.core.commands import (
     UsedOtherwise,
 )
 from bide.core.records import Name, Run, RunId
-from bide.core.requests import ChangeWait, HandTask
+from bide.core.requests import ChangeWait, HandTask, SettleDeadLetter
 
 if TYPE_CHECKING:
     from bide.core.batch import Draft
@@ -59,7 +59,7 @@ def decide_once(draft: Draft, command: Once, decide: Callable[[Draft, AnyCommand
         return _again(earlier.message_id) if earlier.digest == command.digest else UsedOtherwise(command.key)
     reply = decide(draft, command.command)
     kept = _kept(command.command, reply)
-    if kept is None:
+    if kept is None or draft.run(kept[0]) is None:  # a dead letter may outlive its run
         return reply
     run_id, text = kept
     row = Name(
@@ -89,7 +89,7 @@ def _kept(command: AnyCommand, reply: Reply) -> tuple[RunId, str] | None:
             return reply.run.id, _text(_Kept(started=_small(reply.run)))
         case Cancelled():
             return reply.run.id, _text(_Kept(cancelled=_small(reply.run), already_final=reply.already_final))
-        case Done(changed=True) if isinstance(command, (Release, ChangeWait, HandTask)):
+        case Done(changed=True) if isinstance(command, (Release, ChangeWait, HandTask, SettleDeadLetter)):
             return command.run_id, _text(_Kept(done=True))
         case _:
             return None

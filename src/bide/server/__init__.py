@@ -9,7 +9,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from bide.engine.runtime import Runtime
-from bide.server import events, interactions, meta, resume, runs, signals, stream, waits
+from bide.server import events, interactions, letters, meta, resume, runs, signals, stream, waits
 from bide.server.router import Api
 
 ENDPOINTS = (
@@ -18,6 +18,7 @@ ENDPOINTS = (
     *events.ENDPOINTS,
     *interactions.ENDPOINTS,
     *waits.ENDPOINTS,
+    *letters.ENDPOINTS,
     *stream.ENDPOINTS,
     *resume.ENDPOINTS,
     *meta.ENDPOINTS,

@@ -36,6 +36,7 @@ NOT_THERE: Final = {
     "run_not_found": "there is no such run in this workspace",
     "wait_not_found": "there is no such wait in this workspace",
     "interaction_not_found": "there is no such interaction in this workspace",
+    "dead_letter_not_found": "no dead letter of this workspace has that id",
     "unused_not_found": "no unused arrival of this workspace has that id",
     "not_found": "there is nothing here",
 }
