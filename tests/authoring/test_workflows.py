@@ -284,7 +284,7 @@ async def test_F3_fifty_waits_behind_a_semaphore_replay_the_same_in_whatever_ord
 
 
 async def test_F3_results_are_handed_over_one_at_a_time_live_as_in_a_replay() -> None:
-    app, both = bide.App(), threading.Barrier(2, timeout=10)
+    app, both = bide.App(), threading.Barrier(2, timeout=60)
 
     def meet() -> None:
         both.wait()

@@ -353,7 +353,7 @@ async def test_law_11_a_sweep_alone_is_enough_for_progress(store_url: str, monke
             run = await client.start("two")
             await client.signal(run.id, "first", 1)
             await client.signal(run.id, "second", 2)
-            result = await client.result(run.id, timeout="30s")
+            result = await client.result(run.id, timeout="2m")
         assert result == {"timed_out": False, "first": [1], "second": [2]}
 
 

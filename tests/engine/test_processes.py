@@ -190,7 +190,7 @@ async def test_D12_a_worker_that_is_told_to_stop_finishes_its_step_and_ends_well
         info = await client.get(run.id)
         assert (info.status, info.step, info.state) == ("ready", "enter", "knocked")
         second = await team.spawn(lease="1h")
-        assert await client.result(run.id, timeout="30s") == ["knocked", "entered"]
+        assert await client.result(run.id, timeout="2m") == ["knocked", "entered"]
         await team.terminate(second)
         assert team.steps == {(run.id, "knock"): 1, (run.id, "enter"): 1}
 
@@ -224,7 +224,7 @@ async def test_D2_a_worker_killed_between_two_commits_repeats_only_what_was_not_
             doomed = await team.spawn(lease="150ms", BIDE_FAILPOINT=f"{point}:{step}")
             assert await team.exit_of(doomed) == -signal.SIGKILL
         survivor = await team.spawn(lease="150ms")
-        assert sorted(await client.result(run.id, timeout="30s")) == list(range(ITEMS))
+        assert sorted(await client.result(run.id, timeout="2m")) == list(range(ITEMS))
         await team.terminate(survivor)
         repeated = {"before": 1, "after_code": 2, "after_commit": 1}[point]
         assert team.steps == {(run.id, step): repeated for step in ("begin", "take", "keep")}
@@ -238,7 +238,7 @@ async def test_D3_a_worker_that_slept_past_its_lease_changes_nothing_when_it_wak
         await put_to_sleep(team, sleeper, client, run.id)
         other = await team.spawn(lease="1h")
         (tmp_path / "door").touch()
-        assert await client.result(run.id, timeout="30s") == ["knocked", "entered"]
+        assert await client.result(run.id, timeout="2m") == ["knocked", "entered"]
         before: Any = await client.ledger(run.id)
         team.kill(sleeper, signal.SIGCONT)
         await team.terminate(sleeper, other)
@@ -267,7 +267,7 @@ async def test_D10_a_step_that_kills_its_process_each_time_is_held_and_the_other
             assert await team.exit_of(doomed) == -signal.SIGKILL
         survivor = await team.spawn(lease="100ms", max_claims="3", BIDE_FAILPOINT="before:knock")
         for run in healthy:
-            assert await client.result(run.id, timeout="30s") == 0
+            assert await client.result(run.id, timeout="2m") == 0
 
         async def held() -> list[bide.RunInfo]:
             return await client.runs(held=True)

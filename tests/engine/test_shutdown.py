@@ -50,7 +50,7 @@ async def finish_elsewhere(app: bide.App, runtime: Runtime, *run_ids: str) -> li
     """Another process takes over what was left."""
     other = Runtime(runtime.store, app.registry, runtime.settings, Ports())
     async with Engine(other):
-        return [await client_of(other).result(run_id, timeout="30s") for run_id in run_ids]
+        return [await client_of(other).result(run_id, timeout="2m") for run_id in run_ids]
 
 
 async def stop(engine: Engine) -> None:

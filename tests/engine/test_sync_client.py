@@ -106,7 +106,7 @@ def test_a_script_starts_signals_and_gets_the_typed_result(app: bide.App) -> Non
     with bide.SyncClient(app) as client:
         run = client.start(order, Order("tea"), correlation_key="order:1", tags={"shop": "north"})
         assert client.signal("order:1", "paid", "ann", dedup_key="evt-1").outcome in ("woke", "queued")
-        assert run.result(timeout="30s") == Placed("tea", "ann")
+        assert run.result(timeout="2m") == Placed("tea", "ann")
         assert run.refresh().status == "completed"
         assert client.result(run.id) == {"item": "tea", "paid_by": "ann"}
         assert client.get(run.id).tags == {"shop": "north"}
@@ -127,7 +127,7 @@ def test_it_raises_the_same_errors(app: bide.App) -> None:
         with pytest.raises(bide.DefinitionNotFound, match="broken, gate, order"):
             client.start("ordr")
         with pytest.raises(bide.RunFailedError, match="it is broken"):
-            client.start("broken").result(timeout="30s")
+            client.start("broken").result(timeout="2m")
         held = client.start("order", {"item": "tea"}, correlation_key="order:1")
         with pytest.raises(bide.DuplicateRun, match=held.id):
             client.start("order", {"item": "tea"}, correlation_key="order:1")

@@ -476,7 +476,7 @@ async def really(app: bide.App, definition: str, input: Any) -> Any:
     app.configure(store="memory://")
     async with app.engine():
         run = await app.client().start(definition, input)
-        return await asyncio.wait_for(run.result(), 30)
+        return await asyncio.wait_for(run.result(), 120)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ async def test_a_link_works_after_a_restart_and_a_schema_that_grew(
         right = await http.post(link, json={"approved": True})
 
         assert (code(wrong), right.status_code) == ((422, "invalid"), 200)
-        assert await after.app.client().result(run_id, timeout="30s") == result
+        assert await after.app.client().result(run_id, timeout="2m") == result
 
 
 async def test_a_schema_that_became_another_takes_the_old_answer_and_says_why_the_run_is_held(
@@ -115,4 +115,4 @@ async def test_a_schema_that_became_another_takes_the_old_answer_and_says_why_th
     again = Deployed(lasting_store, Yesterday)
     async with again.serving():
         await again.app.client().retry(run_id)
-        assert await again.app.client().result(run_id, timeout="30s") == {"approved": True}
+        assert await again.app.client().result(run_id, timeout="2m") == {"approved": True}

@@ -112,7 +112,7 @@ async def test_the_outer_lifespan_stops_the_engine_and_brings_it_up_again(outer:
 
     async with served(outer(app, app.lifespan)) as http:
         assert (await http.post(link, json=True)).status_code == 200
-        assert await app.client().result(run_id, timeout="30s") is True
+        assert await app.client().result(run_id, timeout="2m") is True
 
 
 @BOTH

@@ -28,7 +28,7 @@ async def test_a_run_is_started_watched_and_answered(store_url: str) -> None:
         assert [wait.run_id for wait in await client.waits(run_id=run.id)] == [run.id]
         receipt = await client.complete(f"approval-{run.id}", {"approved": True})
         assert receipt.outcome == "woke"
-        assert await run.result(timeout="5s") == {"status": "sent", "reason": None}
+        assert await run.result(timeout="60s") == {"status": "sent", "reason": None}
         assert await client.result(run.id) == {"status": "sent", "reason": None}
         assert (await client.ledger(run.id))[0].name == "run_started"
         assert [step.id for step in await client.steps(run.id)] == ["gate"]
@@ -86,7 +86,7 @@ async def test_a_call_whose_answer_is_lost_is_made_again_and_done_once(store_url
 
         assert receipt.duplicate
         assert [one.id for one in await client.runs()] == [run.id]
-        assert (await run.result(timeout="5s"))["status"] == "sent"
+        assert (await run.result(timeout="60s"))["status"] == "sent"
 
 
 async def test_tasks_and_events_over_http(store_url: str) -> None:

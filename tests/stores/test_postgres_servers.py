@@ -240,7 +240,7 @@ class Bell:
         self.rung.set()
 
     async def wait(self) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await self.rung.wait()
         self.rung.clear()
 

@@ -55,7 +55,7 @@ WORKSPACE = "main"
 HOUR = timedelta(hours=1)
 NOBODY = 65534
 FIRST_PAGE = bytes.fromhex("012333da6a6301")  # never changes: files that are out there hold such pages
-PATIENCE = 30  # seconds until a test that waits for an event gives up
+PATIENCE = 120  # seconds until a test that waits for an event gives up
 
 
 class Clock:

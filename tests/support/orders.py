@@ -29,7 +29,7 @@ else:  # generic in its stubs only
 Step = Callable[[Connection, dict[str, Any]], Awaitable[object]]
 
 POLL_SECONDS = 0.001
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 REPLAYS = 5
 
 # Between two that wait for each other the server picks the first whose timer runs out. Longer than any order takes, so

@@ -18,7 +18,7 @@ from bide.engine.settings import load_settings
 from bide.testing.places import fresh_store
 from bide.testing.world import World
 
-DEADLINE = 30.0  # seconds until a test that waits for something gives up
+DEADLINE = 120.0  # seconds until a test that waits for something gives up
 
 
 class Gate:
