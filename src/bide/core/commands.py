@@ -14,9 +14,9 @@ import msgspec
 
 from bide.core.exchanging import AnyExchangeCommand, Marked, MoreItems, NewRequest
 from bide.core.ledger import Stored
-from bide.core.records import Held, Run, RunId, StepRow, Style, Unused
+from bide.core.records import Chore, Held, Run, RunId, StepRow, Style, Unused
 from bide.core.requests import Agenda, AnyRequest, NewTask
-from bide.core.streaming import AnyItemCommand, Ask, ClaimedItems, Feed, Settle
+from bide.core.streaming import AnyItemCommand, Ask, ClaimedItems, Feed, Publication, Settle
 
 Outcome = Literal["woke", "queued", "duplicate", "late", "no_target", "invalid", "conflict", "ignored", "deferred"]
 
@@ -125,6 +125,23 @@ class Emit(Command, frozen=True, kw_only=True):
     misfits: tuple[Unused, ...] = ()  # what definitions could not take as their input
     chore_id: str | None = None  # the promise that this keeps
     hits: tuple[tuple[RunId, int], ...] = ()  # waits that want it, looked up and looked at again under the lock
+
+
+class Admission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One checkpoint for one pipeline; without a start, why that pipeline does not take it."""
+
+    publication: Publication
+    definition: str
+    start: Start | None = None
+    refusal: str = ""
+
+
+class AdmitCheckpoint(Command, frozen=True, kw_only=True):
+    """Start what admits the checkpoints that a chore hands over (U12). `run_id` is the run that published them."""
+
+    run_id: RunId
+    chore: Chore
+    admissions: tuple[Admission, ...]
 
 
 class KeepUnused(Command, frozen=True, kw_only=True):
@@ -330,7 +347,8 @@ class CommitTurn(Command, frozen=True, kw_only=True):
     withdraws: tuple[int, ...] = ()
     unseen: tuple[Unseen, ...] = ()
     forgets: tuple[str, ...] = ()  # failed steps that a retried run tries again
-    feed: Feed | None = None  # of a pipeline
+    feed: Feed | None = None  # of a pipeline, as is the next
+    publishes: tuple[Publication, ...] = ()
     more: tuple[MoreItems, ...] = ()  # of a workflow's requests
     keep: bool = True  # go on with this claim where there is something to go on with
 
@@ -354,6 +372,7 @@ AnyCommand = (
     | Once
     | Complete
     | Emit
+    | AdmitCheckpoint
     | KeepUnused
     | Restore
     | NoteDenial

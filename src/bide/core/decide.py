@@ -14,6 +14,7 @@ from bide.core import (
     answering,
     archive,
     cancelling,
+    checkpoints,
     completing,
     delivery,
     events,
@@ -30,6 +31,7 @@ from bide.core.batch import Draft, View
 from bide.core.commands import (
     REFUSED,
     Admit,
+    AdmitCheckpoint,
     Again,
     AnyCommand,
     Cancel,
@@ -102,6 +104,8 @@ def decide(draft: Draft, command: AnyCommand) -> Reply:
             return completing.complete(draft, command)
         case Emit():
             return events.emit(draft, command)
+        case AdmitCheckpoint():
+            return checkpoints.admit(draft, command)
         case KeepUnused():
             draft.unused.append(replace(command.unused, at=draft.now))
             return Done(True)

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from bide.core.batch import NameKey, RowKey
+from bide.core.checkpoints import admission_name
 from bide.core.commands import (
     Admit,
+    AdmitCheckpoint,
     AnyCommand,
     Cancel,
     CancelChildren,
@@ -207,6 +209,9 @@ def reads(commands: Iterable[AnyCommand], runs: Mapping[RunId, Run]) -> Reads:
                     wanted.waits.add((command.run_id, command.no))
             case Emit():
                 wanted.waits.update(command.hits)
+            case AdmitCheckpoint():
+                wanted.chores.add(command.chore.id)
+                wanted.names.update((command.workspace, "dedup", admission_name(each)) for each in command.admissions)
             case CommitTurn():
                 _reads_of_commit(command, runs, wanted)
             case Cancel() | FireTimer():

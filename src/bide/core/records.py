@@ -291,7 +291,7 @@ class Chore(Record, frozen=True, kw_only=True, gc=False):
 
     id: str
     run_id: RunId
-    kind: Literal["cancel_children", "notify", "emit", "dispatch", "expire"]
+    kind: Literal["cancel_children", "notify", "emit", "dispatch", "expire", "admit"]
     data: str
     due_at: datetime  # while a process is at it, the moment at which others may try (claimed chores only)
     workspace: str = ""

@@ -53,6 +53,15 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     state: str
 
 
+class Publication(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A checkpoint that the run, or one of its items, has come to (U12)."""
+
+    checkpoint: str
+    key: str
+    value: str
+    item: int | None = None
+
+
 class ItemCommand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     workspace: str
     actor: str = "client"
@@ -86,6 +95,7 @@ class ItemOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     key: str | None = None  # its business key from now on, if it gets one
     error: str | None = None
     delay: timedelta = timedelta(0)
+    publishes: Publication | None = None
 
 
 class FinishItems(ItemCommand, frozen=True, kw_only=True, gc=False):

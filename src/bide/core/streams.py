@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from bide.core import exchanges
+from bide.core import checkpoints, exchanges
 from bide.core.batch import Draft
 from bide.core.commands import CommitTurn, Reply
 from bide.core.deadlines import deadline_of
@@ -28,6 +28,7 @@ from bide.core.streaming import (
     FinishItems,
     ItemOutcome,
     NewItem,
+    Publication,
     RenewItems,
     Stage,
 )
@@ -102,6 +103,7 @@ class Stream:
         self.run = run
         self.progress = progress_of(run)
         self._changed: dict[str, list[int]] = {}  # for the ledger
+        self.published: list[Publication] = []
 
     # -- items
 
@@ -200,6 +202,8 @@ class Stream:
         if self._changed:
             data = {"section": progress.section, **self._changed}
             self.run = self.draft.record(self.run, "items_committed", data)
+        if self.published:
+            self.run = checkpoints.publish(self.draft, self.run, self.published)
         self.draft.put_run(self.run)
         self._fill_waits()
         if self.run.status == "waiting":
@@ -395,6 +399,8 @@ def _after(stream: Stream, item: Item, outcome: ItemOutcome) -> Item:
             value = outcome.value if outcome.value is not None else item.value
             key = outcome.key if outcome.key is not None else item.key
             moved = replace(item, stage=item.stage + 1, value=value, key=key, attempts=0, claims=0, error=None)
+            if outcome.publishes is not None:
+                stream.published.append(outcome.publishes)
             return stream.arrive(moved)
         case "dropped":
             return stream.end(replace(item, status="dropped"))

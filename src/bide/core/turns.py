@@ -8,7 +8,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from bide.core import agenda, streams
+from bide.core import agenda, checkpoints, streams
 from bide.core.batch import Draft
 from bide.core.commands import (
     Claim,
@@ -119,6 +119,8 @@ def commit(draft: Draft, command: CommitTurn) -> Reply:
         run = record_history(draft, draft.put_run(run), command)
     elif command.feed is not None:
         run = streams.feed(draft, draft.put_run(run), command.feed)
+    if command.publishes:
+        run = checkpoints.publish(draft, draft.put_run(run), command.publishes)
     match command.move:
         case Hold():
             lease(draft, run)

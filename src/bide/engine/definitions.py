@@ -101,6 +101,7 @@ class Workable(Protocol):
     """A definition whose items want work: a pipeline."""
 
     name: str
+    admits: Sequence[str]  # checkpoints that it starts a run for
 
     def chunks(self, run: Run, boundary: int, stage: int) -> int:
         """How many tasks may work on items of this stage at the same time."""
@@ -162,6 +163,11 @@ class Registry:
             for definition in self._newest.values()
             if any(fits(pattern, event) for pattern in definition.triggers)
         ]
+
+    def admitting(self, checkpoint: str) -> list[Definition]:
+        """The pipelines that a checkpoint of this name starts a run of: of each name the version that new runs get."""
+        found = self._newest.values()
+        return [each for each in found if isinstance(each, Workable) and checkpoint in each.admits]
 
     def names(self) -> frozenset[str]:
         return frozenset(self._newest)

@@ -10,7 +10,7 @@ import msgspec
 from bide.core.commands import Emit, Start
 from bide.core.events import Promised
 from bide.core.payloads import canonical, digest
-from bide.core.records import Chore, Unused
+from bide.core.records import Chore, RunId, Unused
 from bide.engine.definitions import Definition, Registry
 from bide.engine.ports import Ports
 from bide.engine.settings import Settings
@@ -40,7 +40,7 @@ class Emissions:
             except Invalid:
                 misfits.append(self._misfit(workspace, definition, name, data))
             else:
-                starts.append(self._start(workspace, actor, definition, text))
+                starts.append(start_of(definition, workspace, actor, self._ports.run_id(), text))
         return Emit(
             workspace=workspace,
             actor=actor,
@@ -67,22 +67,6 @@ class Emissions:
             chore_id=chore.id,
         )
 
-    def _start(self, workspace: str, actor: str, definition: Definition, input: str) -> Start:
-        return Start(
-            workspace=workspace,
-            actor=actor,
-            run_id=self._ports.run_id(),
-            definition=definition.name,
-            version=definition.version,
-            style=definition.style,
-            step=definition.first_step,
-            input=input,
-            queue=definition.queue,
-            priority=definition.priority,
-            cleanup_seconds=definition.cleanup.total_seconds() if definition.cleanup is not None else None,
-            redact=definition.redact,
-        )
-
     def _misfit(self, workspace: str, definition: Definition, name: str, data: str) -> Unused:
         return Unused(
             workspace=workspace,
@@ -94,3 +78,22 @@ class Emissions:
             reason="invalid_payload",
             at=_AT_THE_COMMIT,
         )
+
+
+def start_of(definition: Definition, workspace: str, actor: str, run_id: RunId, input: str, **more: Any) -> Start:
+    """The start of a run that no client asked for."""
+    return Start(
+        workspace=workspace,
+        actor=actor,
+        run_id=run_id,
+        definition=definition.name,
+        version=definition.version,
+        style=definition.style,
+        step=definition.first_step,
+        input=input,
+        queue=definition.queue,
+        priority=definition.priority,
+        cleanup_seconds=definition.cleanup.total_seconds() if definition.cleanup is not None else None,
+        redact=definition.redact,
+        **more,
+    )

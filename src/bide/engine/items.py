@@ -117,8 +117,8 @@ class ItemWork:
                 finished = await self._until_taken(command)
                 self.stale += finished.stale
                 self._forget(items)
-                self.reached("after_commit", progress_of(run).stages[items[0].stage])
                 self._note(finished.items)
+                self.reached("after_commit", progress_of(run).stages[items[0].stage])
                 items = finished.items
         except Crash:
             raise

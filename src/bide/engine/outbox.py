@@ -7,7 +7,7 @@ import contextlib
 import inspect
 import logging
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -18,6 +18,8 @@ from bide.core.records import OPEN_WAIT, Chore, Wait
 from bide.core.requests import SettleChore
 from bide.core.retrying import RetryPolicy
 from bide.engine.dispatching import Dispatcher
+from bide.engine.handing_over import Handoffs
+from bide.engine.probes import Crash
 from bide.errors import StoreUnavailable
 from bide.stores.interface import WaitFilter
 
@@ -62,7 +64,9 @@ class Outbox:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._dispatcher = Dispatcher(engine)
-        self.tasks: set[asyncio.Task[None]] = set()
+        self._handoffs = Handoffs(engine)
+        self._dropped: list[Chore] = []  # begun here, and not brought to an end
+        self.tasks: dict[asyncio.Task[None], Chore] = {}
 
     async def tick(self) -> bool:
         """Begin what is due; whether anything was."""
@@ -72,21 +76,28 @@ class Outbox:
         claimed = await self._engine.runtime.store.claim_chores(free, LEASE)
         for chore in claimed:
             task = asyncio.create_task(self._do(chore))
-            self.tasks.add(task)
+            self.tasks[task] = chore
             task.add_done_callback(self._done)
         return bool(claimed)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self.tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
+        chore = self.tasks.pop(task, None)
+        if task.cancelled() or isinstance(task.exception(), Crash):
+            self._dropped += [chore] if chore is not None else []
+        if not task.cancelled() and isinstance(task.exception(), Crash):
+            self._engine.crashed = True
+        elif not task.cancelled() and task.exception() is not None:
             log.error("a chore broke; it is tried again when its lease ends", exc_info=task.exception())
 
     async def stop(self) -> None:
-        """Drop what is under way: it is due again when its lease ends."""
+        """Drop what is under way and hand it back: others need not wait until its lease ends (D12)."""
         for task in list(self.tasks):
             task.cancel()
         if self.tasks:
             await asyncio.wait(set(self.tasks))
+        dropped, self._dropped = self._dropped, []
+        for chore in dropped:
+            await self._settle(chore, "again", at_once=True)
 
     async def _do(self, chore: Chore) -> None:
         try:
@@ -95,6 +106,9 @@ class Outbox:
                 return
             if chore.kind in ("dispatch", "expire"):
                 await self._dispatcher.do(chore)
+                return
+            if chore.kind == "admit":
+                await self._handoffs.do(chore)
                 return
             wait = await self._wait_of(chore)
             if wait is None or wait.status not in OPEN_WAIT:
@@ -157,7 +171,12 @@ class Outbox:
         )
 
     async def _settle(
-        self, chore: Chore, outcome: Literal["done", "dropped", "again", "dead"], *, error: str = ""
+        self,
+        chore: Chore,
+        outcome: Literal["done", "dropped", "again", "dead"],
+        *,
+        error: str = "",
+        at_once: bool = False,
     ) -> None:
         ports = self._engine.runtime.ports
         command = SettleChore(
@@ -166,7 +185,7 @@ class Outbox:
             run_id=chore.run_id,
             chore=chore,
             outcome=outcome,
-            delay=PATIENCE.pause(chore.tries, ports.random()),
+            delay=timedelta(0) if at_once else PATIENCE.pause(chore.tries, ports.random()),
             error=error,
         )
         with contextlib.suppress(StoreUnavailable):  # the lease ends by itself

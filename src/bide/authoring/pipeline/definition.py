@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
-from bide.authoring.checks import check_choice
+from bide.authoring.checks import check_choice, check_text
 from bide.authoring.machine import encode
 from bide.authoring.pipeline.stages import CARDINALITIES, Cardinality, Kind, Placed, Stage, Terms, placed
 from bide.authoring.pipeline.turn import PipelineTurn
@@ -58,12 +58,56 @@ class Pipeline:
         self.stages: list[Stage] = []
         self.places: tuple[Placed, ...] = ()
         self.ends_as_stream = False
+        self.admits: tuple[str, ...] = ()
 
     @property
     def __bide_definition__(self) -> Pipeline:
         return self
 
     # ------------------------------------------------------------ building
+
+    def admit(self, checkpoint: str) -> Pipeline:
+        """Start a run for each checkpoint of this name that another pipeline publishes, with its value as the input.
+
+        It comes before the stages. A key that was admitted is not admitted again (U12).
+
+        >>> import bide
+        >>> ledgers = bide.App().pipeline("ledgers").admit("payment.settled").map(print)
+        """
+        name = self._checkpoint(checkpoint)
+        if self.stages:
+            raise BadDefinition(f"pipeline {self.name!r}: admit({checkpoint!r}) comes before the stages")
+        if name not in self.admits:
+            self.admits = (*self.admits, name)
+        return self
+
+    def publish(
+        self,
+        checkpoint: str,
+        *,
+        key: Callable[..., str] | None = None,
+        name: str | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> Pipeline:
+        """Hand what comes here to the pipelines that admit this checkpoint, as work of their own; it goes on unchanged.
+
+        Each item of a stream is a checkpoint, as is the one thing. *key*, made from it, is what makes it happen once:
+        the same key again, from whichever run, starts nothing. Without it each run and item counts for itself.
+
+        >>> import bide
+        >>> paid = bide.App().pipeline("pay").publish("payment.settled", key=lambda payment: payment["id"])
+        """
+        text = self._checkpoint(checkpoint)
+        if key is not None and not callable(key):
+            raise BadDefinition(f"pipeline {self.name!r}: publish({checkpoint!r}): key={key!r} is no function")
+        title = name if name is not None else self._free_name(key, f"publish {text}", named=False)
+        return self.add(Stage("publish", title, key, retry=retry, checkpoint=text))
+
+    def _checkpoint(self, checkpoint: str) -> str:
+        try:
+            return check_text(checkpoint, "the checkpoint's name")
+        except BadInput as error:
+            raise BadDefinition(f"pipeline {self.name!r}: {error}") from error
 
     def expand(self, fn: Callable[..., Any], *, name: str | None = None, retry: RetryPolicy | None = None) -> Pipeline:
         """One input, many items: *fn* gives any iterable, or an async one. Asked again, it must give the same items.
@@ -154,9 +198,9 @@ class Pipeline:
             raise BadDefinition(f"pipeline {self.name!r}: {kind}({fn!r}) needs a function")
         return self.add(Stage(kind, name if name is not None else self._free_name(fn, kind), fn, **options))
 
-    def _free_name(self, fn: Callable[..., Any], kind: str) -> str:
+    def _free_name(self, fn: Callable[..., Any] | None, kind: str, *, named: bool = True) -> str:
         """The function's name, or the kind for one that has none; with a number where it is taken."""
-        base = getattr(fn, "__name__", kind)
+        base = getattr(fn, "__name__", kind) if named else kind
         base = base if base.isidentifier() else kind
         taken = {stage.name for stage in self.stages}
         return next(n for n in (base, *(f"{base}-{i}" for i in range(2, len(taken) + 3))) if n not in taken)

@@ -55,11 +55,26 @@ def _add_all(pipeline: Pipeline, stages: list[Any]) -> None:
         if stage.get("kind") == "await":
             _add_await(pipeline, stage, where)
             continue
+        if "publish" in stage or "admit" in stage:
+            _add_checkpoint(pipeline, stage, where)
+            continue
         kinds = [kind for kind in WORK if kind in stage]
         if len(kinds) != 1 or set(stage) - {*kinds, "name", "concurrency"}:
-            raise BadDefinition(f"{where} is none of {', '.join(WORK)}, and not `kind: await`: {sorted(stage)}")
+            kinds_known = ", ".join((*WORK, "publish", "admit"))
+            raise BadDefinition(f"{where} is none of {kinds_known}, and not `kind: await`: {sorted(stage)}")
         options = {name: stage[name] for name in ("name", "concurrency") if name in stage}
         getattr(pipeline, kinds[0])(named(stage[kinds[0]], where), **options)
+
+
+def _add_checkpoint(pipeline: Pipeline, stage: Mapping[str, Any], where: str) -> None:
+    takes = ("publish", "key", "name") if "publish" in stage else ("admit",)
+    if set(stage) - set(takes):
+        raise BadDefinition(f"{where}: `{takes[0]}` takes {', '.join(takes[1:]) or 'nothing more'}: {sorted(stage)}")
+    if "admit" in stage:
+        pipeline.admit(stage["admit"])
+        return
+    key = named(stage["key"], where) if "key" in stage else None
+    pipeline.publish(stage["publish"], key=key, name=stage.get("name"))
 
 
 def _add_await(pipeline: Pipeline, stage: Mapping[str, Any], where: str) -> None:

@@ -55,10 +55,14 @@ class Items:
     ...     return {"total": sum(item["amount"] for item in items), "rejected": len(items.rejected)}
     """
 
-    def __init__(self, pages: Pages, type_: Any, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, pages: Pages, type_: Any, loop: asyncio.AbstractEventLoop, count: int) -> None:
         self._pages = pages
         self._type = type_
         self._loop = loop
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
 
     @property
     def rejected(self) -> Rejections:

@@ -59,6 +59,7 @@ class Stage:
     retry: RetryPolicy | None = None
     concurrency: int = 8
     terms: Terms | None = None
+    checkpoint: str | None = None  # that it publishes; fn makes its key
 
     def __post_init__(self) -> None:
         try:
@@ -78,7 +79,7 @@ class Stage:
     @property
     def takes_item(self) -> bool:
         """Whether the function wants to know about the item, too (U13)."""
-        return len(self._parameters()) >= 2
+        return self.fn is not None and len(self._parameters()) >= 2
 
     def _parameters(self) -> list[inspect.Parameter]:
         assert self.fn is not None

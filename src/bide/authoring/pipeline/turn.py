@@ -13,12 +13,13 @@ import msgspec
 from bide.authoring.machine import encode, failure, message_of
 from bide.authoring.pipeline.items import PAGE, Item, Items
 from bide.authoring.pipeline.stages import Placed, Stage
+from bide.authoring.pipeline.work import published
 from bide.authoring.requesting import encode_terms, item_terms
 from bide.core.commands import Continue, End, Move, TryAgain
 from bide.core.payloads import decode_as
 from bide.core.records import Item as ItemRow
 from bide.core.records import Run, Turn
-from bide.core.streaming import Ask, Feed, NewItem, Settle
+from bide.core.streaming import Ask, Feed, NewItem, Publication, Settle
 from bide.core.streaming import Stage as FedStage
 from bide.core.streams import encode_progress, progress_of
 from bide.engine.definitions import Session
@@ -50,13 +51,14 @@ class PipelineTurn:
         self._session.reached("before", name)
         try:
             move, feed = await self._stage()
+            publishes = await self._published()
         except LostClaim:
             return None
         except Exception as error:
-            move, feed = self._after_error(error, name), None
+            move, feed, publishes = self._after_error(error, name), None, ()
         self._session.reached("after_code", name)
         turn = msgspec.structs.replace(self._turn, run=self.run)
-        return await self._session.commit(turn, move, feed=feed)
+        return await self._session.commit(turn, move, feed=feed, publishes=publishes)
 
     def _after_error(self, error: Exception, name: str) -> Move:
         failures = self.run.attempt + 1
@@ -84,8 +86,18 @@ class PipelineTurn:
                 return await self._fill(place, await self._call(place, self._value(place)))
             case "collect":
                 return self._give(await self._collect(place)), None
+            case "publish":
+                return self._at(place.index + 1, bytes(self._progress.value).decode()), None
             case _:
                 return self._give(await self._call(place, self._value(place))), None
+
+    async def _published(self) -> tuple[Publication, ...]:
+        """The checkpoint that the run itself has come to, if it stands at one."""
+        place = self._place()
+        if place is None or place.stage.kind != "publish":
+            return ()
+        key = await self._call(place, self._value(place)) if place.stage.fn is not None else None
+        return (published(place.stage, self.run, key, bytes(self._progress.value).decode(), None),)
 
     def _value(self, place: Placed) -> Any:
         return decode_as(bytes(self._progress.value).decode(), place.reads)
@@ -251,7 +263,7 @@ class PipelineTurn:
         return await self._session.items(self.run, self._progress.section, after, PAGE)
 
     async def _collect(self, place: Placed) -> Any:
-        items = Items(self._page, place.reads, asyncio.get_running_loop())
+        items = Items(self._page, place.reads, asyncio.get_running_loop(), self._progress.done)
         fn = place.stage.fn
         assert fn is not None
         if place.stage.is_async:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from bide.authoring.machine import encode, message_of
 from bide.authoring.pipeline.items import Item
-from bide.authoring.pipeline.stages import Placed
+from bide.authoring.pipeline.stages import Placed, Stage
 from bide.core.payloads import decode_as
 from bide.core.records import Item as ItemRow
 from bide.core.records import Run
-from bide.core.streaming import ItemOutcome
+from bide.core.streaming import ItemOutcome, Publication
 from bide.core.streams import progress_of
 from bide.engine.definitions import ItemSession
-from bide.errors import Invalid
+from bide.errors import BadInput, Invalid
 
 if TYPE_CHECKING:
     from bide.authoring.pipeline.definition import Pipeline
@@ -27,9 +27,11 @@ async def work(pipeline: Pipeline, run: Run, items: Sequence[ItemRow], session: 
     session.reached("before", place.stage.name)
     known = await _known(place, section, run, items, session)
     if place.stage.is_async:
-        outcomes = [await _in_loop(pipeline, place, row, item, session) for row, item in zip(items, known, strict=True)]
+        outcomes = [
+            await _in_loop(pipeline, place, run, row, item, session) for row, item in zip(items, known, strict=True)
+        ]
     else:
-        outcomes = await session.in_thread(_in_thread, pipeline, place, items, known, session)
+        outcomes = await session.in_thread(_in_thread, pipeline, place, run, items, known, session)
     session.reached("after_code", place.stage.name)
     return outcomes
 
@@ -52,15 +54,17 @@ async def _known(
     return known
 
 
-async def _in_loop(pipeline: Pipeline, place: Placed, row: ItemRow, item: Item, session: ItemSession) -> ItemOutcome:
+async def _in_loop(
+    pipeline: Pipeline, place: Placed, run: Run, row: ItemRow, item: Item, session: ItemSession
+) -> ItemOutcome:
     try:
-        return _passed(pipeline, place, row, await _call(place, row, item), session)
+        return _passed(pipeline, place, run, row, await _call(place, row, item), session)
     except Exception as error:
         return _failed(pipeline, place, row, error, session)
 
 
 def _in_thread(
-    pipeline: Pipeline, place: Placed, rows: Sequence[ItemRow], items: Sequence[Item], session: ItemSession
+    pipeline: Pipeline, place: Placed, run: Run, rows: Sequence[ItemRow], items: Sequence[Item], session: ItemSession
 ) -> list[ItemOutcome]:
     """Several items in one go: handing each to a thread of its own would cost more than most of them take."""
     outcomes = []
@@ -69,19 +73,24 @@ def _in_thread(
             value = _call(place, row, item)
             if inspect.isawaitable(value):
                 raise TypeError("a plain function gave a coroutine; write `async def`")
-            outcomes.append(_passed(pipeline, place, row, value, session))
+            outcomes.append(_passed(pipeline, place, run, row, value, session))
         except Exception as error:
             outcomes.append(_failed(pipeline, place, row, error, session))
     return outcomes
 
 
 def _call(place: Placed, row: ItemRow, item: Item) -> Any:
-    assert place.stage.fn is not None
+    if place.stage.fn is None:
+        return None
     value = decode_as(row.value, place.reads)
     return place.stage.fn(value, item) if place.stage.takes_item else place.stage.fn(value)
 
 
-def _passed(pipeline: Pipeline, place: Placed, row: ItemRow, value: Any, session: ItemSession) -> ItemOutcome:
+def _passed(pipeline: Pipeline, place: Placed, run: Run, row: ItemRow, value: Any, session: ItemSession) -> ItemOutcome:
+    if place.stage.checkpoint is not None:
+        publication = published(place.stage, run, value, row.value, row.item)
+        key = pipeline.key_at(place.index + 1, row.value)
+        return ItemOutcome(item=row.item, epoch=row.epoch, status="next", key=key, publishes=publication)
     if place.stage.kind == "filter":
         key = pipeline.key_at(place.index + 1, row.value) if value else None
         return ItemOutcome(item=row.item, epoch=row.epoch, status="next" if value else "dropped", key=key)
@@ -89,6 +98,16 @@ def _passed(pipeline: Pipeline, place: Placed, row: ItemRow, value: Any, session
     text = encode(value, session.settings.max_payload_bytes, what)
     key = pipeline.key_at(place.index + 1, text)
     return ItemOutcome(item=row.item, epoch=row.epoch, status="next", value=text, key=key)
+
+
+def published(stage: Stage, run: Run, key: Any, value: str, item: int | None) -> Publication:
+    """The checkpoint that the run, or one of its items, has come to. Without a key of its own it counts for itself."""
+    assert stage.checkpoint is not None
+    if stage.fn is None:
+        key = f"{run.id}:{stage.name}" if item is None else f"{run.id}:{stage.name}:{item}"
+    elif not isinstance(key, (str, int)) or key == "":
+        raise BadInput(f"the key of checkpoint {stage.checkpoint!r} is {key!r}; a text or a number is needed")
+    return Publication(checkpoint=stage.checkpoint, key=str(key), value=value, item=item)
 
 
 def _failed(pipeline: Pipeline, place: Placed, row: ItemRow, error: Exception, session: ItemSession) -> ItemOutcome:
