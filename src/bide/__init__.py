@@ -85,6 +85,7 @@ from bide.stores.sealing import Codec
 from bide.transports import Kafka, Webhook
 from bide.views import (
     DeadLetterInfo,
+    Explanation,
     InteractionInfo,
     LedgerEntry,
     Page,
@@ -134,6 +135,7 @@ __all__ = [
     "Engine",
     "Event",
     "EventReceipt",
+    "Explanation",
     "Forbidden",
     "ForeignConnectionError",
     "HistoryMismatch",

@@ -119,6 +119,19 @@ class StepInfo(msgspec.Struct, frozen=True, kw_only=True):
     error: RunError | None
 
 
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a run stands where it stands, in sentences.
+
+    >>> async def why(client, run_id):
+    ...     return " ".join((await client.explain(run_id)).explanation)
+    """
+
+    id: str
+    status: RunStatus
+    held: str | None
+    explanation: tuple[str, ...]
+
+
 class UnusedInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Something that arrived and could not be used, and why.
 

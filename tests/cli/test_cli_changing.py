@@ -17,7 +17,9 @@ def test_start_prints_the_id_of_the_new_run_and_nothing_else(bide: Bide) -> None
 
 
 def test_start_takes_key_tags_and_delay(bide: Bide) -> None:
-    info = bide("start", "order", "--key", "order:1", "--tag", "a=b", "--tag", "c=d=e", "--delay", "1h", "--json").json
+    info = bide(
+        "start", "order", "--correlation-key", "order:1", "--tag", "a=b", "--tag", "c=d=e", "--delay", "1h", "--json"
+    ).json
     assert info["correlation_key"] == "order:1"
     assert info["tags"] == {"a": "b", "c": "d=e"}
     bide.work_off()
@@ -64,8 +66,8 @@ def test_an_unknown_definition_is_refused_with_those_there_are(bide: Bide) -> No
 
 
 def test_a_taken_correlation_key_is_refused_naming_its_holder(bide: Bide) -> None:
-    holder = bide("start", "order", "--key", "order:1").out.strip()
-    answer = bide("start", "order", "--key", "order:1", "--json")
+    holder = bide("start", "order", "--correlation-key", "order:1").out.strip()
+    answer = bide("start", "order", "--correlation-key", "order:1", "--json")
     assert (answer.code, answer.error["code"]) == (1, "duplicate_run")
     assert holder in answer.error["message"]
 
@@ -103,7 +105,7 @@ def test_start_without_an_app_says_how_to_name_one(bide: Bide) -> None:
 
 
 def test_a_signal_that_is_awaited_wakes_the_run(bide: Bide) -> None:
-    run_id = bide.start("order", "--key", "order:1")
+    run_id = bide.start("order", "--correlation-key", "order:1")
     answer = bide("signal", "order:1", "paid", '{"amount": 100}')
     assert (answer.code, answer.out) == (0, f"woke: {run_id} was waiting for it and goes on\n")
     bide.work_off()
@@ -169,7 +171,7 @@ def test_a_signal_needs_no_app_only_the_store(bide: Bide) -> None:
 
 
 def test_cancel_ends_a_run_with_its_reason_in_the_ledger(bide: Bide) -> None:
-    run_id = bide.start("order", "--key", "order:1")
+    run_id = bide.start("order", "--correlation-key", "order:1")
     answer = bide("cancel", "order:1", "--reason", "changed my mind")
     assert (answer.code, answer.out) == (0, f"{run_id} is cancelled\n")
     last = bide("ledger", "show", run_id, "--json").json["items"][-1]

@@ -11,7 +11,7 @@ from tests.cli.conftest import Bide
 
 
 def test_runs_are_listed_oldest_first_in_aligned_columns(bide: Bide) -> None:
-    first, second = bide.start("echo", "1", "--key", "order:1"), bide.start("order")
+    first, second = bide.start("echo", "1", "--correlation-key", "order:1"), bide.start("order")
     title, *lines = bide("runs").out.splitlines()
     assert title.split() == ["id", "status", "age", "definition", "step", "key"]
     assert [line.split()[:2] for line in lines] == [[first, "completed"], [second, "waiting"]]
@@ -78,7 +78,7 @@ def test_a_wrong_store_url_is_refused(bide: Bide) -> None:
 
 
 def test_show_has_facts_waits_and_inbox(bide: Bide) -> None:
-    run_id = bide.start("order", '{"order": 1}', "--key", "order:1", "--tag", "a=b")
+    run_id = bide.start("order", '{"order": 1}', "--correlation-key", "order:1", "--tag", "a=b")
     bide("signal", run_id, "other", '{"x": 1}')
     said = bide("show", "order:1").out
     for part in (run_id, "order@1", "waiting", "a=b", '{"order":1}', "in 59m", "paid", "other", '{"x":1}'):
@@ -122,7 +122,7 @@ def test_the_command_that_explain_shows_wakes_the_run(bide: Bide) -> None:
 
 
 def test_the_command_that_explain_shows_names_store_and_workspace_where_needed(bide: Bide) -> None:
-    bide("start", "order", "--key", "k 1", "--workspace", "eu")
+    bide("start", "order", "--correlation-key", "k 1", "--workspace", "eu")
     bide.work_off()
     said = bide("explain", "k 1", "--workspace", "eu", "--app", "", "--store", "sqlite:///shop.db").out
     assert "bide signal 'k 1' paid '{}' --store sqlite:///shop.db --workspace eu" in said

@@ -151,7 +151,7 @@ def plain(text: str) -> str:
 
 
 def test_a_terminal_gets_colours_and_lines_that_fit(bide: Bide) -> None:
-    run_id = bide.start("order", "--key", "a-very-long-correlation-key-that-does-not-fit")
+    run_id = bide.start("order", "--correlation-key", "a-very-long-correlation-key-that-does-not-fit")
     answer = on_terminal(bide, "runs")
     assert "\x1b[33mwaiting" in answer.out
     assert run_id in answer.out
@@ -162,7 +162,7 @@ def test_a_terminal_gets_colours_and_lines_that_fit(bide: Bide) -> None:
 
 @pytest.mark.parametrize("verb", [["show"], ["explain"], ["ledger", "show"]])
 def test_what_is_shown_of_a_run_fits_into_80_columns(bide: Bide, verb: list[str]) -> None:
-    run_id = bide.start("order", "--key", "order:1")
+    run_id = bide.start("order", "--correlation-key", "order:1")
     bide("signal", run_id, "other", f'"{"long " * 40}"')
     answer = on_terminal(bide, *verb, run_id)
     assert answer.code == 0

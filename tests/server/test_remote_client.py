@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import httpx
 import pytest
 
 import bide
+from bide.client.remote import RemoteClient
 from bide.testing import world
 from bide.testing.world import World
 from tests.server.shop import app
@@ -99,3 +101,103 @@ async def test_tasks_and_events_over_http(store_url: str) -> None:
         assert moved.deadline is not None
         assert (await client.answer(task.id, {"approved": True}, by="ann")).outcome == "woke"
         assert (await client.emit("order.shipped", {"order": 1}, id="evt-1")).started == 0
+
+
+def test_it_has_every_method_of_the_client_in_process() -> None:
+    """§12: the same methods, with the same parameters but `connection=`."""
+    for name, method in inspect.getmembers(bide.Client, inspect.iscoroutinefunction):
+        if name.startswith("_"):
+            continue
+        theirs = inspect.signature(method).parameters
+        ours = inspect.signature(getattr(RemoteClient, name)).parameters
+        takes_more = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in ours.values())
+        missing = set(theirs) - set(ours) - {"connection"}
+        assert takes_more or not missing, f"{name}: {missing}"
+        assert hasattr(bide.SyncClient, name), name
+
+
+async def test_start_or_signal_is_one_call(store_url: str) -> None:
+    """S11."""
+    async with world(app, store_url) as w:
+        client = remote(w)
+        call = {"correlation_key": "order:1", "name": "paid", "payload": {"n": 1}, "dedup_key": "evt-1"}
+
+        first = await client.start_or_signal("order", {"item": 7}, tags={"city": "Bern"}, **call)
+        again = await client.start_or_signal("order", {"item": 7}, **call)
+
+        assert (first.started, again.outcome, again.run_id) == (True, "duplicate", first.run_id)
+        assert await client.result(first.run_id, timeout="1m") == {"paid": [{"n": 1}]}
+        assert (await client.get(first.run_id)).tags == {"city": "Bern"}
+        with pytest.raises(bide.DefinitionNotFound):
+            await client.start_or_signal("ordr", correlation_key="order:2", name="paid")
+        with pytest.raises(bide.Forbidden):
+            await remote(w, scopes=["signals:send"]).start_or_signal("order", correlation_key="order:2", name="paid")
+
+
+async def test_many_signals_are_delivered_together_or_not_at_all(store_url: str) -> None:
+    """S11: `signal_many` is all or nothing."""
+    async with world(app, store_url) as w:
+        client = remote(w)
+        first = await client.start("order", correlation_key="order:1")
+        second = await client.start("order")
+
+        with pytest.raises(bide.NoTarget):
+            await client.signal_many([bide.SignalTo("order:1", "paid", 1), bide.SignalTo("nobody", "paid", 2)])
+        assert await client.inbox(first.id) == []
+        receipts = await client.signal_many([bide.SignalTo("order:1", "paid", 1), bide.SignalTo(second.id, "paid", 2)])
+
+        assert [receipt.run_id for receipt in receipts] == [first.id, second.id]
+        assert [(await run.result(timeout="1m"))["paid"] for run in (first, second)] == [[1], [2]]
+
+
+async def test_a_run_is_found_by_the_correlation_key_that_it_holds(store_url: str) -> None:
+    """S2: no key looks like an id, so that one call takes both."""
+    async with world(app, store_url) as w:
+        client = remote(w)
+        run = await client.start("order", correlation_key="order/1")
+
+        assert (await client.get("order/1")).id == (await w.get("order/1")).id == run.id
+        with pytest.raises(bide.RunNotFound):
+            await remote(w, workspace="other").get("order/1")
+        await run.cancel()
+        with pytest.raises(bide.RunNotFound):
+            await client.get("order/1")
+
+
+async def test_a_key_that_may_only_start_runs_gets_a_handle(store_url: str) -> None:
+    """G5: the run is there, so the call that started it has not failed."""
+    async with world(app, store_url) as w:
+        run = await remote(w, scopes=["runs:start"]).start("order", {"item": 7}, correlation_key="order:1")
+
+        found = await w.get(run.id)
+        assert (run.info.correlation_key, run.info.input) == (found.correlation_key, {"item": 7})
+
+
+async def test_waits_are_found_and_changed_by_filter(store_url: str) -> None:
+    """W10, over HTTP as in process."""
+    async with world(app, store_url) as w:
+        client = remote(w)
+        runs = [await client.start("task") for _ in range(3)]
+        await client.start("order")
+
+        dry = await client.fail_waits(definition="task", reason="why not", dry_run=True)
+        changed = await client.update_waits(definition="task", kind="task", to_assignee="ann", reason="holidays")
+        failed = await client.fail_waits(run_id=runs[0].id, reason="why not")
+
+        assert (dry.count, dry.ids) == (3, changed.ids)
+        assert {one.assignee for one in await client.interactions(assignee="ann")} == {"ann"}
+        left = [id for id in changed.ids if id not in failed.ids]
+        assert [wait.id for wait in await client.waits(assignee="ann")] == left
+        with pytest.raises(bide.BadInput):
+            await client.cancel_waits(reason="all of them?")
+
+
+async def test_a_run_explains_itself_over_http(store_url: str) -> None:
+    async with world(app, store_url) as w:
+        run = await remote(w).start("order")
+
+        said = await remote(w).explain(run.id, options="--url http://bide.test")
+
+        assert said == await w.client().explain(run.id, options="--url http://bide.test")
+        assert any(sentence.endswith("--url http://bide.test") for sentence in said.explanation)
+        assert (await remote(w).progress(run.id)).expected == 0

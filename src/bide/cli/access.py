@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bide.cli.output import Cell, Column, age_cell
-from bide.cli.session import Session, Target, perform
+from bide.cli.session import StoreSession, Target, perform_on_store
 from bide.cli.usage import AppOption, JsonOption, StoreOption, UsageProblem, WorkspaceOption, read_duration
 from bide.core.access import SCOPES, SECRET_BYTES, Key, Workspace, key_hash, new_key, unknown_scopes
 from bide.errors import KeyNotFound, WorkspaceExists, WorkspaceNotFound
@@ -71,7 +71,7 @@ def create_key(
         raise UsageProblem(f"--scope {wrong[0]!r}: give one of {', '.join(SCOPES)}", "bad_input")
     time = read_duration(expires, "--expires")
 
-    async def work(session: Session) -> None:
+    async def work(session: StoreSession) -> None:
         if workspace != "default" and workspace not in {one.name for one in await session.store.workspaces()}:
             raise WorkspaceNotFound(workspace)
         text, key = await make_key(session.runtime, workspace, scopes, name=name, expires=time, rate=rate)
@@ -81,7 +81,7 @@ def create_key(
         session.out.line(text)
         session.out.note(f"{key.id} of workspace {workspace}; it is not shown again")
 
-    return perform(Target(app, store, workspace, json), work, creates=True)
+    return perform_on_store(Target(app, store, workspace, json), work, creates=True)
 
 
 def list_keys(
@@ -92,7 +92,7 @@ def list_keys(
 ) -> int:
     """List the keys of a workspace; the keys themselves are not known."""
 
-    async def work(session: Session) -> None:
+    async def work(session: StoreSession) -> None:
         keys = await session.store.keys(workspace)
         if session.out.as_json:
             session.out.value({"items": [_shown(key) for key in keys], "next_cursor": None})
@@ -107,7 +107,7 @@ def list_keys(
         ]
         session.out.table(columns, [_row(key, now) for key in keys])
 
-    return perform(Target(app, store, workspace, json), work)
+    return perform_on_store(Target(app, store, workspace, json), work)
 
 
 def revoke_key(
@@ -119,7 +119,7 @@ def revoke_key(
 ) -> int:
     """Revoke a key: from the next request on it is not let in."""
 
-    async def work(session: Session) -> None:
+    async def work(session: StoreSession) -> None:
         known = {one.id for one in await session.store.keys(workspace)}
         if key not in known or not await session.store.revoke_key(key):
             raise KeyNotFound(key)
@@ -128,7 +128,7 @@ def revoke_key(
         else:
             session.out.line(f"{key} is revoked")
 
-    return perform(Target(app, store, workspace, json), work)
+    return perform_on_store(Target(app, store, workspace, json), work)
 
 
 def create_workspace(
@@ -142,7 +142,7 @@ def create_workspace(
 
     check_text(name, "workspace")
 
-    async def work(session: Session) -> None:
+    async def work(session: StoreSession) -> None:
         made = Workspace(name=name, created_at=await session.store.now())
         if name == "default" or not await session.store.add_workspace(made):
             raise WorkspaceExists(name)
@@ -151,13 +151,13 @@ def create_workspace(
         else:
             session.out.line(f"workspace {name} is there; give it a key: bide keys create --workspace {name}")
 
-    return perform(Target(app, store, "default", json), work, creates=True)
+    return perform_on_store(Target(app, store, "default", json), work, creates=True)
 
 
 def list_workspaces(app: AppOption = None, store: StoreOption = None, json: JsonOption = False) -> int:
     """List the workspaces; `default` is always there."""
 
-    async def work(session: Session) -> None:
+    async def work(session: StoreSession) -> None:
         names = sorted({"default", *(one.name for one in await session.store.workspaces())})
         if session.out.as_json:
             session.out.value({"items": [{"name": name} for name in names], "next_cursor": None})
@@ -165,7 +165,7 @@ def list_workspaces(app: AppOption = None, store: StoreOption = None, json: Json
         for name in names:
             session.out.line(name)
 
-    return perform(Target(app, store, "default", json), work)
+    return perform_on_store(Target(app, store, "default", json), work)
 
 
 def _shown(key: Key) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bide.cli.session import Session, Target, perform
+from bide.cli.session import StoreSession, Target, perform_on_store
 from bide.cli.usage import AppOption, JsonOption, StoreOption, UsageProblem, WorkspaceOption
 from bide.core import archive
 from bide.core.commands import Done, Restore
@@ -48,7 +48,7 @@ def export(
     if (run is None) == (to is None):
         raise UsageProblem("give a RUN, or --to FOLDER for all runs that have ended", "bad_input")
 
-    async def work(session: Session) -> None:
+    async def work(session: StoreSession) -> None:
         key = signing_key(session.app.settings())
         if run is not None:
             row = await session.run(run)
@@ -69,16 +69,16 @@ def export(
         else:
             session.out.line(f"{written} archive{'' if written == 1 else 's'} written to {to}")
 
-    return perform(Target(app, store, workspace, json), work)
+    return perform_on_store(Target(app, store, workspace, json), work)
 
 
-async def _lines(session: Session, row: Run, key: tuple[str, str] | None) -> list[str]:
+async def _lines(session: StoreSession, row: Run, key: tuple[str, str] | None) -> list[str]:
     if row.status not in FINAL:
         raise BadArchive(f"{row.id} is {row.status}: its record is not whole before it has ended")
     return list(archive.write(row, await session.store.ledger(row.id), key))
 
 
-async def _keep(session: Session, row: Run, folder: Path, key: tuple[str, str] | None) -> bool:
+async def _keep(session: StoreSession, row: Run, folder: Path, key: tuple[str, str] | None) -> bool:
     """Write one archive, whole or not at all; False where it is there already."""
     file = folder / f"{row.id}{SUFFIX}"
     if file.exists():
@@ -102,7 +102,7 @@ def import_(
     their age.
     """
 
-    async def work(session: Session) -> int:
+    async def work(session: StoreSession) -> int:
         secrets = ledger_secrets(session.app.settings())
         archives = [read_file(file, secrets) for file in files]
         told: list[dict[str, object]] = []
@@ -118,7 +118,7 @@ def import_(
                 session.out.line(f"{one['id']}: {'imported' if one['imported'] else one['reason']}")
         return 0 if all(one["imported"] for one in told) else 1
 
-    return perform(Target(app, store, workspace, json), work, creates=True)
+    return perform_on_store(Target(app, store, workspace, json), work, creates=True)
 
 
 def read_file(file: Path, secrets: dict[str, str]) -> archive.Archive:

@@ -12,8 +12,10 @@ from bide.cli.session import Session, Target, perform
 from bide.cli.usage import (
     AppOption,
     JsonOption,
+    KeyOption,
     RunArgument,
     StoreOption,
+    UrlOption,
     WorkspaceOption,
     is_duration,
     read_duration,
@@ -49,8 +51,9 @@ def start(
     input: Annotated[
         str | None, typer.Argument(metavar="INPUT", help="JSON, @file, or - for stdin.", show_default=False)
     ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="The correlation key.", show_default=False)
+    correlation_key: Annotated[
+        str | None,
+        typer.Option("--correlation-key", metavar="KEY", help="Its address while it lives.", show_default=False),
     ] = None,
     delay: Annotated[
         str | None, typer.Option("--delay", metavar="TIME", help='Not before, such as "30m".', show_default=False)
@@ -62,6 +65,8 @@ def start(
     ] = None,
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
@@ -69,15 +74,15 @@ def start(
 
     Prints its id; with --wait its result, which needs a worker somewhere.
     """
-    target = Target(app, store, workspace, json)
+    target = Target(app, store, workspace, json, url, key)
     target.need_app("start")
     pause = read_duration(delay, "--delay")
     tags = read_tags(tag or [])
     limit = None if wait in (None, FOREVER) else read_duration(wait, "--wait")
 
     async def work(session: Session) -> None:
-        given = read_json(input, "the input", session.runtime.settings.max_payload_bytes)
-        run = await session.client.start(definition, given, correlation_key=key, delay=pause, tags=tags)
+        given = read_json(input, "the input", session.max_payload_bytes)
+        run = await session.client.start(definition, given, correlation_key=correlation_key, delay=pause, tags=tags)
         out = session.out
         if wait is not None:
             if out.is_terminal and not out.as_json:
@@ -115,13 +120,15 @@ def signal(
     ] = None,
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
     """Send a signal to a run."""
 
     async def work(session: Session) -> None:
-        given = read_json(payload, "the payload", session.runtime.settings.max_payload_bytes)
+        given = read_json(payload, "the payload", session.max_payload_bytes)
         receipt = await session.client.signal(target, name, given, dedup_key)
         if session.out.as_json:
             session.out.value(receipt)
@@ -129,7 +136,7 @@ def signal(
             said = OUTCOMES.get(receipt.outcome, "{run}").format(run=receipt.run_id)
             session.out.line(f"{receipt.outcome}: {said}", "green" if receipt.outcome == "woke" else "")
 
-    return perform(Target(app, store, workspace, json), work)
+    return perform(Target(app, store, workspace, json, url, key), work)
 
 
 _ANSWERED = {
@@ -154,20 +161,22 @@ def complete(
     ] = None,
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
     """Answer the wait that holds a signal id."""
 
     async def work(session: Session) -> None:
-        given = read_json(data, "the data", session.runtime.settings.max_payload_bytes)
+        given = read_json(data, "the data", session.max_payload_bytes)
         receipt = await session.client.complete(signal_id, given, run_id=run, dedup_key=dedup_key)
         if session.out.as_json:
             session.out.value(receipt)
         else:
             session.out.line(f"{receipt.outcome}: {receipt.run_id} {_ANSWERED[receipt.outcome]}", "green")
 
-    return perform(Target(app, store, workspace, json), work)
+    return perform(Target(app, store, workspace, json, url, key), work)
 
 
 def emit(
@@ -182,6 +191,8 @@ def emit(
     channel: Annotated[str, typer.Option("--channel", metavar="NAME", help="Where it comes from.")] = "api",
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
@@ -189,11 +200,11 @@ def emit(
 
     Runs that wait for it go on, and definitions of the app that it triggers are started.
     """
-    target = Target(app, store, workspace, json)
+    target = Target(app, store, workspace, json, url, key)
     target.need_app("emit")
 
     async def work(session: Session) -> None:
-        given = read_json(data, "the data", session.runtime.settings.max_payload_bytes)
+        given = read_json(data, "the data", session.max_payload_bytes)
         receipt = await session.client.emit(name, given, id=id, channel=channel)
         if session.out.as_json:
             session.out.value(receipt)
@@ -212,6 +223,8 @@ def cancel(
     force: Annotated[bool, typer.Option("--force", help="End it at once, without its clean-up.")] = False,
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
@@ -228,7 +241,7 @@ def cancel(
         else:
             session.out.line(f"{run_id} is being cancelled: its clean-up runs first (--force ends it at once)")
 
-    return perform(Target(app, store, workspace, json), work)
+    return perform(Target(app, store, workspace, json, url, key), work)
 
 
 def retry(
@@ -238,6 +251,8 @@ def retry(
     ] = None,
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
@@ -253,4 +268,4 @@ def retry(
         else:
             session.out.line(f"started {goes_on.id}, which retries {run_id}")
 
-    return perform(Target(app, store, workspace, json), work)
+    return perform(Target(app, store, workspace, json, url, key), work)

@@ -8,25 +8,27 @@ from typing import Annotated
 import typer
 
 from bide.cli.output import Cell, Column, Output, age_cell, to_json
-from bide.cli.session import Session, Target, perform
-from bide.cli.usage import AppOption, JsonOption, RunArgument, StoreOption, WorkspaceOption
+from bide.cli.session import Session, StoreSession, Target, perform, perform_on_store
+from bide.cli.usage import AppOption, JsonOption, KeyOption, RunArgument, StoreOption, UrlOption, WorkspaceOption
 
 
 def show(
     run: RunArgument,
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
     """Print everything that happened to a run, oldest first."""
 
     async def work(session: Session) -> None:
-        entries = await session.ledger(await session.run_id(run))
+        entries = await session.client.ledger(await session.run_id(run))
         if session.out.as_json:
             session.out.value({"items": entries, "next_cursor": None})
             return
-        now = await session.store.now()
+        now = await session.now()
         columns = [
             Column("seq", whole=True),
             Column("when", whole=True),
@@ -48,7 +50,7 @@ def show(
             ],
         )
 
-    return perform(Target(app, store, workspace, json), work)
+    return perform(Target(app, store, workspace, json, url, key), work)
 
 
 def verify(
@@ -66,7 +68,7 @@ def verify(
     if file:
         return _verify_file(Path(run), Target(app, store, workspace, json))
 
-    async def work(session: Session) -> int:
+    async def work(session: StoreSession) -> int:
         from bide.core import ledger
 
         row = await session.run(run)
@@ -84,7 +86,7 @@ def verify(
             session.out.line(f"{row.id}: {reason}", "red")
         return 0 if reason is None else 1
 
-    return perform(Target(app, store, workspace, json), work)
+    return perform_on_store(Target(app, store, workspace, json), work)
 
 
 def _verify_file(file: Path, target: Target) -> int:

@@ -14,9 +14,11 @@ from bide.cli.usage import (
     AppOption,
     CursorOption,
     JsonOption,
+    KeyOption,
     LimitOption,
     RunArgument,
     StoreOption,
+    UrlOption,
     WorkspaceOption,
     check_choice,
     read_duration,
@@ -25,12 +27,9 @@ from bide.client.progress import Progress
 from bide.core.records import RunStatus, WaitStatus
 
 if TYPE_CHECKING:
-    from bide.core.records import Run
     from bide.views import Page, RunInfo, WaitInfo
 
 ALL = "all"
-CHILDREN_SHOWN = 1000
-UNUSED_KEPT = 10_000  # per workspace (S12)
 
 
 def runs(
@@ -45,6 +44,8 @@ def runs(
     cursor: CursorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
@@ -53,7 +54,7 @@ def runs(
 
     async def work(session: Session) -> None:
         page = await session.client.runs(status=status, definition=definition, held=held, cursor=cursor, limit=limit)
-        now = await session.store.now()
+        now = await session.now()
         columns = [
             Column("id", whole=True),
             Column("status", whole=True),
@@ -64,7 +65,7 @@ def runs(
         ]
         print_page(session.out, page, "runs", columns, [_run_row(info, now) for info in page])
 
-    return perform(Target(app, store, workspace, json), work)
+    return perform(Target(app, store, workspace, json, url, key), work)
 
 
 def _run_row(info: RunInfo, now: datetime) -> list[Cell]:
@@ -89,6 +90,8 @@ def waits(
     cursor: CursorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
@@ -106,12 +109,12 @@ def waits(
             cursor=cursor,
             limit=limit,
         )
-        now = await session.store.now()
+        now = await session.now()
         columns = [Column("id", whole=True), *WAIT_COLUMNS[1 if status == ALL else 2 :]]
         rows = [[Cell(info.id), *_wait_row(info, now)[1 if status == ALL else 2 :]] for info in page]
         print_page(session.out, page, "waits", columns, rows)
 
-    return perform(Target(app, store, workspace, json), work)
+    return perform(Target(app, store, workspace, json, url, key), work)
 
 
 WAIT_COLUMNS = [
@@ -149,6 +152,8 @@ def unused(
     limit: LimitOption = 100,
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
@@ -156,7 +161,7 @@ def unused(
 
     async def work(session: Session) -> None:
         rows = await session.client.unused(limit=limit)
-        now = await session.store.now()
+        now = await session.now()
         columns = [
             Column("id", whole=True),
             Column("came", whole=True),
@@ -174,7 +179,7 @@ def unused(
                 [[Cell(r.id), age_cell(r.at, now), Cell(r.name), Cell(r.target), Cell(r.reason)] for r in rows],
             )
 
-    return perform(Target(app, store, workspace, json), work)
+    return perform(Target(app, store, workspace, json, url, key), work)
 
 
 def print_page(
@@ -198,6 +203,8 @@ def show(
     run: RunArgument,
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
@@ -213,7 +220,7 @@ def show(
             progress = await session.client.progress(run_id)
             out.value({**fields(info), "waits": list(page), "inbox": inbox, "progress": progress})
             return
-        now = await session.store.now()
+        now = await session.now()
         out.facts(_facts(info, now))
         progress = await session.client.progress(run_id)
         if progress.expected:
@@ -232,7 +239,7 @@ def show(
                 [[Cell(s.id), age_cell(s.received_at, now), Cell(s.name), Cell(to_json(s.payload))] for s in inbox],
             )
 
-    return perform(Target(app, store, workspace, json), work)
+    return perform(Target(app, store, workspace, json, url, key), work)
 
 
 def _spoken(progress: Progress) -> str:
@@ -271,6 +278,8 @@ def explain(
     run: RunArgument,
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
@@ -278,34 +287,14 @@ def explain(
 
     What it waits for, since when and until when, who can answer and how, and what was refused.
     """
-    target = Target(app, store, workspace, json)
+    target = Target(app, store, workspace, json, url, key)
 
     async def work(session: Session) -> None:
-        row = await session.run(run)
-        said = await _explanation(session, row)
+        found = await session.client.explain(await session.run_id(run), options=target.options())
         if session.out.as_json:
-            session.out.value({"id": row.id, "status": row.status, "held": row.held, "explanation": said})
+            session.out.value(found)
             return
-        for at, sentence in enumerate(said):
+        for at, sentence in enumerate(found.explanation):
             session.out.sentence(sentence, style="bold" if at == 0 else "")
 
     return perform(target, work)
-
-
-async def _explanation(session: Session, row: Run) -> list[str]:
-    from bide.core import explaining
-    from bide.stores.interface import RunFilter, WaitFilter
-
-    store, workspace = session.store, row.workspace
-    children = RunFilter(workspace=workspace, parent_id=row.id)
-    refused = await store.unused(workspace, limit=UNUSED_KEPT)
-    return explaining.explain(
-        row,
-        await store.waits(WaitFilter(workspace=workspace, run_id=row.id, status=None), after=None, limit=1000),
-        await store.inbox(row.id),
-        await store.runs(children, after=None, limit=CHILDREN_SHOWN) if row.has_children else [],
-        [unused for unused in refused if unused.run_id == row.id],
-        await store.now(),
-        ledger=await session.ledger(row.id),
-        options=session.target.options(),
-    )

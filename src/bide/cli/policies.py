@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bide.cli.output import Cell, Column
-from bide.cli.session import Session, Target, perform
+from bide.cli.session import StoreSession, Target, perform_on_store
 from bide.cli.usage import AppOption, JsonOption, LimitOption, StoreOption, WorkspaceOption
 from bide.errors import BadConfiguration
 
@@ -37,7 +37,7 @@ def try_out(
     aim = Target(app, store, workspace, json)
     aim.need_app("policy test")
 
-    async def work(session: Session) -> None:
+    async def work(session: StoreSession) -> None:
         if not session.app.registry.governor.is_asked:
             raise BadConfiguration(f"app {session.app.name!r} has no policy: give it one with @app.policy")
         counts: Counter[str] = Counter()
@@ -55,10 +55,10 @@ def try_out(
         words = ", ".join(f"{counts[word]} {word}" for word in WORDS.values())
         session.out.line(f"{counts.total()} actions judged: {words}")
 
-    return perform(aim, work)
+    return perform_on_store(aim, work)
 
 
-async def _runs(session: Session, run: str | None, definition: str | None, limit: int) -> list[Any]:
+async def _runs(session: StoreSession, run: str | None, definition: str | None, limit: int) -> list[Any]:
     from bide.stores.interface import RunFilter
 
     if run is not None:
@@ -74,7 +74,7 @@ async def _runs(session: Session, run: str | None, definition: str | None, limit
     return rows
 
 
-async def _judge(session: Session, row: Any, counts: Counter[str], refused: list[dict[str, Any]]) -> None:
+async def _judge(session: StoreSession, row: Any, counts: Counter[str], refused: list[dict[str, Any]]) -> None:
     from bide.core import ledger
     from bide.core.governing import Allow, Deny, recorded_actions
 

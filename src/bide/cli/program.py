@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from bide.cli import (
     access,
@@ -22,6 +23,7 @@ from bide.cli import (
     upkeep,
     worker,
 )
+from bide.cli.usage import StoreCommand
 
 # Typer brings Click, but not always under the same module name; its own export leads to the right class.
 BadUsage: type[Exception] = typer.BadParameter.__bases__[0]
@@ -106,14 +108,21 @@ def program() -> typer.Typer:
     program.callback(invoke_without_command=True)(_alone)
     for verb in (verb for verbs in GROUPS.values() for verb in verbs):
         if callable(verb):
-            program.command(cls=changing.StartCommand if verb is changing.start else None)(verb)
+            program.command(cls=_kind(verb))(verb)
     for name, (about, verbs_of) in GROUPED.items():
         group = typer.Typer(rich_markup_mode=None, help=about)
         group.callback(invoke_without_command=True)(ALONE.get(name, _help))
         for verb_name, grouped in verbs_of.items():
-            group.command(verb_name)(grouped)
+            group.command(verb_name, cls=_kind(grouped))(grouped)
         program.add_typer(group, name=name)
     return program
+
+
+def _kind(verb: Callable[..., int]) -> type[TyperCommand] | None:
+    if verb is changing.start:
+        return changing.StartCommand
+    takes_url = "url" in inspect.signature(verb).parameters
+    return None if takes_url or verb.__module__ == files.__name__ else StoreCommand
 
 
 def _alone(

@@ -1,26 +1,35 @@
-"""A session: the app and store that a command line names, open for as long as one verb needs them."""
+"""A session: what a command line names (an app and its store, or a server), open for as long as one verb needs it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import shlex
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import msgspec
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bide.cli.output import Output
-from bide.cli.usage import UsageProblem
-from bide.errors import BadConfiguration, RunNotFound, StoreCorrupt, StoreUnavailable
+from bide.cli.usage import NEEDS_STORE, UsageProblem
+from bide.errors import BadConfiguration, RunNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
     from bide.app import App
     from bide.client import Client
+    from bide.client.remote import RemoteClient
     from bide.core.records import Run
     from bide.engine.runtime import Runtime
-    from bide.views import LedgerEntry
+
+MOST_SENT: Final = 64 * 1024 * 1024  # a server has a limit of its own, and says so; this one is for files by mistake
+
+
+class Server(NamedTuple):
+    """Where to send requests, and as whom."""
+
+    url: str
+    key: str
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,36 @@ class Target:
     store: str | None
     workspace: str
     json: bool
+    url: str | None = None
+    key: str | None = None
+
+    def server(self) -> Server | None:
+        """The server that is meant, None where it is an app and its store. What is typed goes before what is set."""
+        if self.url is not None:
+            self._check_alone()
+            return Server(self.url, self._key())
+        if self.key is not None and not os.environ.get("BIDE_URL"):
+            raise UsageProblem("--key is the key of a server, whose --url is missing (a run's own: --correlation-key)")
+        url = os.environ.get("BIDE_URL")
+        if not url or self.store is not None or self._types_app():
+            return None
+        self._check_alone()
+        return Server(url, self._key())
+
+    def _types_app(self) -> bool:
+        return bool(self.app) and self.app != os.environ.get("BIDE_APP")
+
+    def _check_alone(self) -> None:
+        if self.store is not None or self._types_app():
+            raise UsageProblem("give --url for a server, or --app and --store for a store, not both")
+        if self.workspace != "default":
+            raise UsageProblem("with --url the key says which workspace it is; leave --workspace out")
+
+    def _key(self) -> str:
+        key = self.key or os.environ.get("BIDE_KEY")
+        if not key:
+            raise UsageProblem("a server wants a key: give --key, or set BIDE_KEY (`bide keys create` makes one)")
+        return key
 
     def open_app(self) -> App:
         """The app, with `--store` put in. Without an app there is one with no definitions, good enough to look."""
@@ -43,12 +82,14 @@ class Target:
         return app
 
     def need_app(self, verb: str) -> None:
-        if not self.app:
+        if not self.app and self.server() is None:
             raise UsageProblem(f"`bide {verb}` needs the app: give --app module:app, or set BIDE_APP", "app_missing")
 
     def options(self) -> str:
         """What to put behind a command that is to work on the same app, store and workspace."""
         words = []
+        if self.url is not None:
+            return shlex.join(["--url", self.url])  # no key: what is shown may be passed on
         if self.app and self.app != os.environ.get("BIDE_APP"):
             words += ["--app", self.app]
         if self.store is not None:
@@ -58,25 +99,47 @@ class Target:
         return shlex.join(words)
 
 
-class Session:
-    """What a verb works with."""
+class Session(ABC):
+    """What a verb works with, wherever the runs are."""
 
-    def __init__(self, target: Target, app: App, runtime: Runtime, client: Client) -> None:
+    client: Any  # a `Client`, or a `RemoteClient` with the same methods
+
+    def __init__(self, target: Target) -> None:
         self.target = target
-        self.app = app
-        self.runtime = runtime
-        self.store = runtime.store
-        self.client = client
         self.out = Output(as_json=target.json)
+
+    @property
+    @abstractmethod
+    def max_payload_bytes(self) -> int: ...
+
+    @abstractmethod
+    async def now(self) -> datetime:
+        """The time by which ages are told."""
 
     async def run_id(self, name: str) -> str:
         """The id of a run that is named by its id or by its correlation key. Raises `RunNotFound`."""
         if name.startswith("run_"):
             return name
-        holder = await self.store.holder(self.target.workspace, name)
-        if holder is None:
-            raise RunNotFound(name)
-        return holder
+        found: str = (await self.client.get(name)).id
+        return found
+
+
+class StoreSession(Session):
+    """A session on an app and its store."""
+
+    def __init__(self, target: Target, app: App, runtime: Runtime, client: Client) -> None:
+        super().__init__(target)
+        self.app = app
+        self.runtime = runtime
+        self.store = runtime.store
+        self.client = client
+
+    @property
+    def max_payload_bytes(self) -> int:
+        return self.runtime.settings.max_payload_bytes
+
+    async def now(self) -> datetime:
+        return await self.store.now()
 
     async def run(self, name: str) -> Run:
         run_id = await self.run_id(name)
@@ -85,33 +148,59 @@ class Session:
             raise RunNotFound(name)
         return row
 
-    async def ledger(self, run_id: str) -> list[LedgerEntry]:
-        """The client's, with what it means where somebody changed a page so that it cannot be read any more."""
-        try:
-            return await self.client.ledger(run_id)
-        except msgspec.MsgspecError as error:
-            raise StoreCorrupt(f"the ledger of {run_id} was changed and cannot be read: {error}") from error
+
+class ServerSession(Session):
+    """A session over HTTP."""
+
+    max_payload_bytes = MOST_SENT
+
+    def __init__(self, target: Target, client: RemoteClient) -> None:
+        super().__init__(target)
+        self.client = client
+
+    async def now(self) -> datetime:
+        told: datetime = await self.client.now()
+        return told
 
 
 def perform(target: Target, work: Callable[[Session], Awaitable[int | None]], *, creates: bool = False) -> int:
-    """Open the store, do the verb's work, close it; the exit code.
+    """Open what the command line names, do the verb's work, close it; the exit code."""
+    server = target.server()
+    if server is None:
+        return perform_on_store(target, work, creates=creates)
+    return asyncio.run(_over_http(target, server, work)) or 0
+
+
+def perform_on_store(
+    target: Target, work: Callable[[StoreSession], Awaitable[int | None]], *, creates: bool = False
+) -> int:
+    """The same for a verb that needs the store itself.
 
     A verb that only looks must not leave an empty SQLite file where it was called by mistake; *creates* says that
     this one may make the store.
     """
     app = target.open_app()
+    if os.environ.get("BIDE_URL") and not target.app and "store" not in app.settings().sources:
+        raise UsageProblem(f"{NEEDS_STORE}, or set BIDE_APP or BIDE_STORE: BIDE_URL does not lead to it")
     check_place(app.settings().store, creates=creates)
     return asyncio.run(_within(target, app, work)) or 0
 
 
-async def _within(target: Target, app: App, work: Callable[[Session], Awaitable[int | None]]) -> int | None:
+async def _within(target: Target, app: App, work: Callable[[StoreSession], Awaitable[int | None]]) -> int | None:
     from bide.client import Client
 
     try:
         runtime = await app.runtime()
-        return await work(Session(target, app, runtime, Client(app.runtime, target.workspace, actor="cli")))
+        return await work(StoreSession(target, app, runtime, Client(app.runtime, target.workspace, actor="cli")))
     finally:
         await app.close()
+
+
+async def _over_http(target: Target, server: Server, work: Callable[[Session], Awaitable[int | None]]) -> int | None:
+    from bide.client.remote import RemoteClient
+
+    async with RemoteClient(server.url, server.key) as client:
+        return await work(ServerSession(target, client))
 
 
 def check_place(url: str, *, creates: bool) -> None:

@@ -14,8 +14,10 @@ from bide.cli.usage import (
     AppOption,
     CursorOption,
     JsonOption,
+    KeyOption,
     LimitOption,
     StoreOption,
+    UrlOption,
     UsageProblem,
     WorkspaceOption,
     read_duration,
@@ -42,6 +44,8 @@ def answer(
     ] = None,
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
@@ -51,7 +55,7 @@ def answer(
     """
 
     async def work(session: Session) -> None:
-        given = read_json(data, "the answer", session.runtime.settings.max_payload_bytes)
+        given = read_json(data, "the answer", session.max_payload_bytes)
         receipt = await session.client.answer(target, given, by, dedup_key, shown=shown)
         if session.out.as_json:
             session.out.value(receipt)
@@ -59,7 +63,7 @@ def answer(
         said = SAID.get(receipt.outcome, OUTCOMES.get(receipt.outcome, "{run}")).format(run=receipt.run_id)
         session.out.line(f"{receipt.outcome}: {said}", "green" if receipt.outcome == "woke" else "")
 
-    return perform(Target(app, store, workspace, json), work)
+    return perform(Target(app, store, workspace, json, url, key), work)
 
 
 SAID = {
@@ -99,6 +103,8 @@ def move(
     older_than: AgeFilter = None,
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
@@ -106,7 +112,14 @@ def move(
     until = None if deadline == "never" else read_duration(deadline, "--deadline")
     where = _where(run, definition, channel, kind, of, of_group, older_than)
     return _change(
-        Target(app, store, workspace, json), wait, where, reason, dry_run, "update", "moved", {"deadline": until}
+        Target(app, store, workspace, json, url, key),
+        wait,
+        where,
+        reason,
+        dry_run,
+        "update",
+        "moved",
+        {"deadline": until},
     )
 
 
@@ -125,6 +138,8 @@ def assign(
     older_than: AgeFilter = None,
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
@@ -133,7 +148,9 @@ def assign(
         raise UsageProblem("whom is it for? give --to, --to-group or both")
     where = _where(run, definition, channel, kind, of, of_group, older_than)
     people = {"assignee": to, "group": to_group}
-    return _change(Target(app, store, workspace, json), wait, where, reason, dry_run, "update", "assigned", people)
+    return _change(
+        Target(app, store, workspace, json, url, key), wait, where, reason, dry_run, "update", "assigned", people
+    )
 
 
 def fail(
@@ -149,12 +166,14 @@ def fail(
     older_than: AgeFilter = None,
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
     """Fail open waits: their runs are told why."""
     where = _where(run, definition, channel, kind, of, of_group, older_than)
-    return _change(Target(app, store, workspace, json), wait, where, reason, dry_run, "fail", "failed", {})
+    return _change(Target(app, store, workspace, json, url, key), wait, where, reason, dry_run, "fail", "failed", {})
 
 
 def cancel(
@@ -170,12 +189,16 @@ def cancel(
     older_than: AgeFilter = None,
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
     """Cancel open waits: their runs are told why."""
     where = _where(run, definition, channel, kind, of, of_group, older_than)
-    return _change(Target(app, store, workspace, json), wait, where, reason, dry_run, "cancel", "cancelled", {})
+    return _change(
+        Target(app, store, workspace, json, url, key), wait, where, reason, dry_run, "cancel", "cancelled", {}
+    )
 
 
 def _where(
@@ -251,6 +274,8 @@ def dead_letters(
     cursor: CursorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
@@ -260,35 +285,39 @@ def dead_letters(
 
     async def work(session: Session) -> None:
         page = await session.client.dead_letters(cursor=cursor, limit=limit)
-        now = await session.store.now()
+        now = await session.now()
         rows = [
             [Cell(row.id), Cell(row.kind), age_cell(row.at, now), Cell(str(row.tries)), Cell(row.error)] for row in page
         ]
         looking.print_page(session.out, page, "dead letters", LETTER_COLUMNS, rows)
 
-    return perform(Target(app, store, workspace, json), work)
+    return perform(Target(app, store, workspace, json, url, key), work)
 
 
 def retry(
     id: Annotated[str, typer.Argument(metavar="ID", help="Of the dead letter.")],
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
     """Try it again from the start."""
-    return _settle(Target(app, store, workspace, json), id, "retry", "is tried again")
+    return _settle(Target(app, store, workspace, json, url, key), id, "retry", "is tried again")
 
 
 def discard(
     id: Annotated[str, typer.Argument(metavar="ID", help="Of the dead letter.")],
     app: AppOption = None,
     store: StoreOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
     """Give it up."""
-    return _settle(Target(app, store, workspace, json), id, "discard", "is discarded")
+    return _settle(Target(app, store, workspace, json, url, key), id, "discard", "is discarded")
 
 
 def _settle(target: Target, id: str, action: str, said: str) -> int:

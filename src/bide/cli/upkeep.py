@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from bide.cli.output import Output, fields
-from bide.cli.session import Session, Target, perform, without_password
+from bide.cli.session import StoreSession, Target, perform_on_store, without_password
 from bide.cli.usage import AppOption, JsonOption, StoreOption, WorkspaceOption
 
 MEANINGS = {
@@ -41,7 +41,7 @@ def audit(
     Prints each row that breaks one, and what should hold; the exit code is 1 then.
     """
 
-    async def work(session: Session) -> int:
+    async def work(session: StoreSession) -> int:
         violations = await session.store.audit()
         out = session.out
         if out.as_json:
@@ -59,7 +59,7 @@ def audit(
             out.note(f"{len(violations)} broken; stop the workers, keep a copy of the store, and look at these first")
         return 1 if violations else 0
 
-    return perform(Target(app, store, workspace, json), work)
+    return perform_on_store(Target(app, store, workspace, json), work)
 
 
 def migrate(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from bide.core.durations import BadDuration, parse_duration
 from bide.core.payloads import BadPayload, decode_json
@@ -24,6 +25,15 @@ StoreOption = Annotated[
         "--store", metavar="URL", help="The store, in place of the app's own (BIDE_STORE).", show_default=False
     ),
 ]
+UrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--url", metavar="URL", help="A server, in place of an app and its store (BIDE_URL).", show_default=False
+    ),
+]
+KeyOption = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="The key of the server (BIDE_KEY).", show_default=False)
+]
 WorkspaceOption = Annotated[str, typer.Option("--workspace", metavar="NAME", help="The workspace.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run id, or the correlation key of a live run.")]
@@ -31,6 +41,18 @@ LimitOption = Annotated[int, typer.Option("--limit", metavar="N", min=1, max=10_
 CursorOption = Annotated[
     str | None, typer.Option("--cursor", metavar="CURSOR", help="Go on after an earlier page.", show_default=False)
 ]
+
+
+NEEDS_STORE = "this verb works on the store itself, which no server lets in: give --app or --store"
+
+
+class StoreCommand(TyperCommand):
+    """A verb that cannot work over HTTP, and says so rather than that it knows no `--url`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if any(word == "--url" or word.startswith("--url=") for word in args):
+            raise UsageProblem(f"`{ctx.command_path}`: {NEEDS_STORE}")
+        return super().parse_args(ctx, args)
 
 
 class UsageProblem(Exception):

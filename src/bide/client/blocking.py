@@ -250,6 +250,7 @@ class SyncClient:
     steps = blocking(Client.steps)
     ledger = blocking(Client.ledger)
     progress = blocking(Client.progress)
+    explain = blocking(Client.explain)
 
 
 class SyncRun(Generic[T]):

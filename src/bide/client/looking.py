@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from bide.authoring.checks import check_choice, check_limit, check_tags, check_text
+import msgspec
+
+from bide.authoring.checks import check_choice, check_limit, check_tags, check_text, is_name
 from bide.authoring.context import received
 from bide.authoring.machine import definition_name
 from bide.client.door import PAGE, Door, duration
 from bide.client.progress import Progress, progress_now
+from bide.core import explaining
 from bide.core.durations import Duration
 from bide.core.records import RunStatus, WaitStatus
-from bide.errors import BadInput
+from bide.errors import BadInput, StoreCorrupt
 from bide.stores.interface import RunFilter, WaitFilter
 from bide.views import (
+    Explanation,
     LedgerEntry,
     Page,
     RunInfo,
@@ -27,10 +31,19 @@ from bide.views import (
     without_hidden,
 )
 
+MOST_CHILDREN = 1000
+MOST_UNUSED = 10_000  # per workspace (S12)
+
 
 class Looking(Door):
     async def get(self, run_id: str) -> RunInfo:
-        return run_info(await self._find(run_id))
+        """A run, by its id or by the correlation key that it holds. Raises `RunNotFound`."""
+        return run_info(await self._find(await self._id(run_id)))
+
+    async def _id(self, name: str) -> str:
+        if not is_name(name) or name.startswith("run_"):
+            return name
+        return await (await self._open()).store.holder(self.workspace, name) or name
 
     async def runs(
         self,
@@ -62,6 +75,11 @@ class Looking(Door):
         run_id: str | None = None,
         older_than: Duration | None = None,
         status: str | None = "waiting",
+        definition: Any = None,
+        kind: str | None = None,
+        channel: str | None = None,
+        assignee: str | None = None,
+        group: str | None = None,
         cursor: str | None = None,
         limit: int = PAGE,
     ) -> Page[WaitInfo]:
@@ -71,7 +89,10 @@ class Looking(Door):
         before = (await runtime.store.now()) - age if age is not None else None
         if status is not None:
             check_choice(status, get_args(WaitStatus), "status")
-        wanted = WaitFilter(workspace=self.workspace, run_id=run_id, status=status, opened_before=before)
+        name = definition_name(definition) if definition is not None else None
+        texts = {"definition": name, "kind": kind, "channel": channel, "assignee": assignee, "group": group}
+        given: dict[str, Any] = {what: check_text(text, what) for what, text in texts.items() if text is not None}
+        wanted = WaitFilter(workspace=self.workspace, run_id=run_id, status=status, opened_before=before, **given)
         rows = await runtime.store.waits(wanted, after=_wait_cursor(cursor), limit=check_limit(limit))
         following = f"{rows[-1].run_id}/{rows[-1].no}" if len(rows) == limit else None
         return Page([wait_info(row) for row in rows], following)
@@ -98,7 +119,27 @@ class Looking(Door):
         """Everything that happened to a run, oldest first."""
         row = await self._find(run_id)
         runtime = await self._open()
-        return ledger_entries(await runtime.store.ledger(row.id))
+        try:
+            return ledger_entries(await runtime.store.ledger(row.id))
+        except msgspec.MsgspecError as error:
+            raise StoreCorrupt(f"the ledger of {run_id} was changed and cannot be read: {error}") from error
+
+    async def explain(self, run_id: str, *, options: str = "") -> Explanation:
+        """Why a run stands where it stands, in sentences; *options* is put behind every command that they name."""
+        row = await self._find(run_id)
+        store = (await self._open()).store
+        children = RunFilter(workspace=self.workspace, parent_id=row.id)
+        said = explaining.explain(
+            row,
+            await store.waits(WaitFilter(workspace=self.workspace, run_id=row.id, status=None), after=None, limit=1000),
+            await store.inbox(row.id),
+            await store.runs(children, after=None, limit=MOST_CHILDREN) if row.has_children else [],
+            [unused for unused in await store.unused(self.workspace, limit=MOST_UNUSED) if unused.run_id == row.id],
+            await store.now(),
+            ledger=await self.ledger(row.id),
+            options=options,
+        )
+        return Explanation(id=row.id, status=row.status, held=row.held, explanation=tuple(said))
 
 
 def _wait_cursor(cursor: str | None) -> tuple[str, int] | None:

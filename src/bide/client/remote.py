@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -23,14 +24,28 @@ from bide.authoring.signals import Signal, signal_name
 from bide.client.door import PAGE, duration
 from bide.client.handle import Run
 from bide.client.operating import UNCHANGED
+from bide.client.progress import Progress
 from bide.core.commands import EventReceipt, Receipt
 from bide.core.durations import Duration, format_duration
 from bide.core.payloads import encode_payload
-from bide.core.records import FINAL, RunId, run_of_wait
+from bide.core.records import FINAL, RunId, RunStatus, run_of_wait
 from bide.core.records import Run as RunRow
 from bide.engine.ports import Ports
 from bide.errors import BadConfiguration, BideError, RunTimeoutError, Unavailable
-from bide.views import InteractionInfo, LedgerEntry, Page, RunInfo, StepInfo, UnusedInfo, WaitInfo, result_of
+from bide.views import (
+    DeadLetterInfo,
+    Explanation,
+    InteractionInfo,
+    LedgerEntry,
+    Page,
+    RunInfo,
+    SignalTo,
+    StepInfo,
+    UnusedInfo,
+    WaitInfo,
+    WaitsChanged,
+    result_of,
+)
 
 if TYPE_CHECKING:
     import httpx
@@ -60,11 +75,12 @@ class RemoteClient:
         try:
             import httpx
         except ModuleNotFoundError as error:
-            raise BadConfiguration("a client over HTTP needs httpx: pip install 'bide[server]'") from error
+            raise BadConfiguration("a client over HTTP needs httpx: pip install 'bide[http]'") from error
         if not url.startswith(("http://", "https://")):
             raise BadConfiguration(f"{url!r} is no URL of a server; write it as https://bide.example")
         self.url = url.rstrip("/")
         self._ports = Ports()
+        self._told_at: datetime | None = None
         self._errors: tuple[type[Exception], ...] = (httpx.TransportError,)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = http or httpx.AsyncClient(headers=headers, timeout=timeout, follow_redirects=False)
@@ -109,6 +125,7 @@ class RemoteClient:
                 if tries == TRIES:
                     raise Server(f"{self.url} does not answer: {type(error).__name__}") from error
             else:
+                self._told_at = _date(response.headers.get("date")) or self._told_at
                 if response.status_code < 300:
                     return msgspec.json.decode(response.content, type=type_) if type_ is not None else response
                 if response.status_code not in AGAIN or tries == TRIES:
@@ -128,8 +145,31 @@ class RemoteClient:
         body = {name: value for name, value in body.items() if value is not None or name == "input"}
         if isinstance(body.get("delay"), timedelta):
             body["delay"] = format_duration(body["delay"])
-        started = await self._call("POST", "/v1/runs", _Named, body)
-        return Run(self, await self._find(started.id), getattr(definition, "returns", Any))
+        started = await self._call("POST", "/v1/runs", _Started, body)
+        returns = getattr(definition, "returns", Any)
+        try:
+            return Run(self, await self._find(started.id), returns)
+        except errors.Forbidden:  # a key that may start runs need not be one that may look at them
+            return Run(self, _begun(started, input, options.get("tags")), returns)
+
+    async def start_or_signal(
+        self,
+        definition: Any,
+        input: Any = None,
+        *,
+        correlation_key: str,
+        name: str | Signal[Any],
+        payload: Any = None,
+        dedup_key: str | None = None,
+        check: bool = True,
+        **options: Any,
+    ) -> Receipt:
+        given = {option: value for option, value in options.items() if value is not None}
+        if isinstance(given.get("delay"), timedelta):
+            given["delay"] = format_duration(given["delay"])
+        start = {"definition": definition_name(definition), "input": input, **given}
+        body = {"name": signal_name(name), "payload": payload, "dedup_key": dedup_key, "start": start}
+        return await self._deliver("/v1/signals", {**body, "correlation_key": correlation_key}, check)
 
     # ------------------------------------------------------------ signals and answers
 
@@ -148,17 +188,27 @@ class RemoteClient:
             path, body = "/v1/signals", {**body, "correlation_key": target}
         return await self._deliver(path, body, check)
 
+    async def signal_many(self, signals: Iterable[SignalTo], *, check: bool = True) -> list[Receipt]:
+        """Deliver all of these in one commit, or none. Over HTTP a refusal is always raised: it is one for all."""
+        many = [
+            {"target": one.target, "name": signal_name(one.signal), "payload": one.payload, "dedup_key": one.dedup_key}
+            for one in signals
+        ]
+        found = await self._call("POST", "/v1/signals/many", _Receipts, {"signals": many})
+        return list(found.receipts)
+
     async def complete(
         self,
         signal_id: str,
         data: Any = None,
         *,
         run_id: str | None = None,
+        by: str | None = None,
         dedup_key: str | None = None,
         check: bool = True,
         **more: Any,
     ) -> Receipt:
-        body = {"data": data, "run_id": run_id, "dedup_key": dedup_key, **more}
+        body = {"data": data, "run_id": run_id, "by": by, "dedup_key": dedup_key, **more}
         body = {name: value for name, value in body.items() if value is not None or name == "data"}
         return await self._deliver(f"/v1/signals/{quote(signal_id, safe='')}/complete", body, check)
 
@@ -172,11 +222,13 @@ class RemoteClient:
         shown: str | None = None,
         check: bool = True,
     ) -> Receipt:
-        """Answer an interaction or a signal id."""
-        if not target.startswith("int_"):
-            return await self.complete(target, data, dedup_key=dedup_key, check=check)
+        """Answer an interaction, a wait or a signal id."""
         body = {"data": data, "by": by, "dedup_key": dedup_key, "shown": shown}
-        return await self._deliver(f"/v1/interactions/{quote(target, safe='')}/complete", body, check)
+        if target.startswith("int_"):
+            return await self._deliver(_interaction(target, "/complete"), body, check)
+        if target.startswith("wait_"):
+            return await self._deliver(_wait(target, "/complete"), body, check)
+        return await self.complete(target, data, by=by, dedup_key=dedup_key, check=check)
 
     async def _deliver(self, path: str, body: Mapping[str, Any], check: bool) -> Receipt:
         try:
@@ -200,8 +252,9 @@ class RemoteClient:
     async def cancel(self, run_id: str, *, reason: str = "", force: bool = False) -> None:
         await self._call("POST", _run(run_id, "/cancel"), _Named, {"reason": reason, "force": force})
 
-    async def retry(self, run_id: str) -> Run[Any]:
-        going_on = await self._call("POST", _run(run_id, "/retry"), _Named, {})
+    async def retry(self, run_id: str, *, from_step: str | None = None) -> Run[Any]:
+        body = {"from_step": from_step} if from_step is not None else {}
+        going_on = await self._call("POST", _run(run_id, "/retry"), _Named, body)
         return Run(self, await self._find(going_on.id))
 
     async def result(self, run_id: str, *, timeout: Duration | None = None) -> Any:
@@ -259,11 +312,14 @@ class RemoteClient:
         run_id: str | None = None,
         older_than: Duration | None = None,
         status: str | None = "waiting",
+        definition: Any = None,
         cursor: str | None = None,
         limit: int = PAGE,
+        **where: Any,
     ) -> Page[WaitInfo]:
         age = duration(older_than, "older_than")
-        query = {"run_id": run_id, "status": status or "all", "older_than": age and format_duration(age)}
+        query = {"run_id": run_id, "status": status or "all", "older_than": age and format_duration(age), **where}
+        query["definition"] = definition_name(definition) if definition is not None else None
         return await self._page("/v1/waits", WaitInfo, query, cursor, limit)
 
     async def wait(self, id: str) -> WaitInfo:
@@ -298,6 +354,19 @@ class RemoteClient:
 
     async def ledger(self, run_id: str) -> list[LedgerEntry]:
         return list(await self._page(_run(run_id, "/ledger"), LedgerEntry, {}, None, UNCHANGED))
+
+    async def progress(self, run_id: str) -> Progress:
+        found: Progress = await self._call("GET", _run(run_id, "/progress"), Progress)
+        return found
+
+    async def explain(self, run_id: str, *, options: str = "") -> Explanation:
+        query = {"options": options or None}
+        found: Explanation = await self._call("GET", _run(run_id, "/explanation"), Explanation, query=query)
+        return found
+
+    async def now(self) -> datetime:
+        """The time as the server told it last, to the second; the one here where it never did."""
+        return self._told_at or self._ports.now()
 
     async def unused(self, *, limit: int = PAGE) -> list[UnusedInfo]:
         return list(await self._page("/v1/unused", UnusedInfo, {}, None, limit))
@@ -340,12 +409,76 @@ class RemoteClient:
     async def heartbeat(self, id: str) -> None:
         await self._call("POST", _wait(id, "/heartbeat"), WaitInfo, {})
 
+    async def update_waits(
+        self,
+        *,
+        reason: str,
+        deadline: Any = UNCHANGED,
+        to_assignee: Any = UNCHANGED,
+        to_group: Any = UNCHANGED,
+        dry_run: bool = False,
+        **where: Any,
+    ) -> WaitsChanged:
+        """Change every open wait that the filter finds, one request for each."""
+        changes = {"deadline": deadline, "assignee": to_assignee, "group": to_group}
+        return await self._all(lambda id: self.update_wait(id, reason=reason, **changes), dry_run, where)
+
+    async def fail_waits(self, *, reason: str, dry_run: bool = False, **where: Any) -> WaitsChanged:
+        return await self._all(lambda id: self.fail_wait(id, reason), dry_run, where)
+
+    async def cancel_waits(self, *, reason: str, dry_run: bool = False, **where: Any) -> WaitsChanged:
+        return await self._all(lambda id: self.cancel_wait(id, reason), dry_run, where)
+
+    async def _all(
+        self, change: Callable[[str], Awaitable[Any]], dry_run: bool, where: Mapping[str, Any]
+    ) -> WaitsChanged:
+        if not any(value is not None for value in where.values()):
+            raise errors.BadInput("which waits are meant? give at least one of run_id, definition, channel, …")
+        changed: list[str] = []
+        cursor: str | None = None
+        while True:
+            page = await self.waits(**where, cursor=cursor)
+            for wait in page:
+                try:
+                    if not dry_run:
+                        await change(wait.id)
+                except (errors.NotFound, errors.AlreadyAnswered):
+                    continue  # it ended meanwhile
+                changed.append(wait.id)
+            cursor = page.next_cursor
+            if cursor is None:
+                return WaitsChanged(ids=tuple(changed), dry_run=dry_run)
+
+    # ------------------------------------------------------------ dead letters
+
+    async def dead_letters(self, *, cursor: str | None = None, limit: int = PAGE) -> Page[DeadLetterInfo]:
+        return await self._page("/v1/dead-letters", DeadLetterInfo, {}, cursor, limit)
+
+    async def retry_dead_letter(self, id: str) -> None:
+        await self._call("POST", f"/v1/dead-letters/{quote(id, safe='')}/retry", None, {})
+
+    async def discard_dead_letter(self, id: str) -> None:
+        await self._call("POST", f"/v1/dead-letters/{quote(id, safe='')}/discard", None, {})
+
 
 REFUSALS: Mapping[int, Any] = {404: "no_target", 409: "conflict", 410: "late", 422: "invalid"}
 
 
 class _Named(msgspec.Struct):
     id: str
+
+
+class _Started(msgspec.Struct):
+    id: str
+    definition: str
+    version: str
+    status: RunStatus
+    correlation_key: str | None
+    created_at: datetime
+
+
+class _Receipts(msgspec.Struct):
+    receipts: list[Receipt]
 
 
 class _Ended(msgspec.Struct):
@@ -374,6 +507,13 @@ class _Problem(msgspec.Struct):
     errors: list[dict[str, str]] = []
 
 
+def _date(header: str | None) -> datetime | None:
+    try:
+        return parsedate_to_datetime(header) if header else None
+    except ValueError:
+        return None
+
+
 def _run(id: str, part: str = "") -> str:
     return f"/v1/runs/{quote(id, safe='')}{part}"
 
@@ -384,6 +524,26 @@ def _wait(id: str, part: str = "") -> str:
 
 def _interaction(id: str, part: str = "") -> str:
     return f"/v1/interactions/{quote(id, safe='')}{part}"
+
+
+def _begun(started: _Started, input: Any, tags: Any) -> RunRow:
+    """What is known of a run by who started it and may not look."""
+    return RunRow(
+        workspace="",
+        id=RunId(started.id),
+        definition=started.definition,
+        version=started.version,
+        style="workflow",
+        status=started.status,
+        step="",
+        state=encode_payload(input, max_bytes=NO_LIMIT),
+        input=encode_payload(input, max_bytes=NO_LIMIT),
+        created_at=started.created_at,
+        updated_at=started.created_at,
+        ready_at=started.created_at,
+        correlation_key=started.correlation_key,
+        tags=encode_payload(tags or {}, max_bytes=NO_LIMIT),
+    )
 
 
 def _row(info: RunInfo) -> RunRow:

@@ -86,20 +86,23 @@ async def is_open(call: Call) -> None:
         raise AlreadyAnswered(found.id, found.status)
 
 
-def principal(call: Call, by: str | None) -> str:
+def principal(call: Call, id: str, by: str | None) -> str:
     """Who acts: the key, or whom it may speak for (W11)."""
     if by is not None and not call.key.may("interactions:answer_as"):
-        raise Forbidden(_id(call), "to act in the name of another, the key needs the scope interactions:answer_as")
+        raise Forbidden(id, "to act in the name of another, the key needs the scope interactions:answer_as")
     return by or call.key.name or call.key.id
 
 
 async def complete(call: Call) -> Answer:
     asked = call.read(CompleteInteraction)
-    id = _id(call)
     await exists(call)
-    receipt = await call.client.answer(
-        id, asked.data, by=principal(call, asked.by), dedup_key=asked.dedup_key, shown=asked.shown, check=False
-    )
+    return await answered(call, _id(call), asked.data, asked.by, asked.dedup_key, asked.shown)
+
+
+async def answered(call: Call, id: str, data: Any, by: str | None, dedup_key: str | None, shown: str | None) -> Answer:
+    """Answer an interaction or a wait by its id, as who the key is or may speak for."""
+    who = principal(call, id, by)
+    receipt = await call.client.answer(id, data, by=who, dedup_key=dedup_key, shown=shown, check=False)
     try:
         raise_refused_task(receipt, id)
     except InvalidAnswer as error:
@@ -109,11 +112,11 @@ async def complete(call: Call) -> Answer:
 
 
 async def claim(call: Call) -> InteractionInfo:
-    return await call.client.claim(_id(call), principal(call, call.read(HandOver).by))
+    return await call.client.claim(_id(call), principal(call, _id(call), call.read(HandOver).by))
 
 
 async def release(call: Call) -> InteractionInfo:
-    return await call.client.release(_id(call), principal(call, call.read(HandOver).by))
+    return await call.client.release(_id(call), principal(call, _id(call), call.read(HandOver).by))
 
 
 async def assign(call: Call) -> InteractionInfo:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from bide.client.door import duration
+from bide.client.progress import Progress
 from bide.core.records import FINAL
 from bide.core.records import Run as RunRow
 from bide.errors import BadInput, DuplicateRun, RunIsFinal, RunTimeoutError
 from bide.server.calls import Answer, Call, Endpoint
-from bide.views import LedgerEntry, RunInfo, StepInfo, run_info
+from bide.views import Explanation, LedgerEntry, RunInfo, StepInfo, run_info
 
 
 class StartRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,6 +80,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 class CancelRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: str = ""
     force: bool = False
+
+
+class RetryRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    from_step: str | None = None
+
+
+class ExplanationQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`options` is put behind every command that the sentences name."""
+
+    options: Annotated[str, msgspec.Meta(max_length=1000)] = ""
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,8 +168,13 @@ async def run_exists(call: Call) -> None:
     await call.client._find(call.path["run_id"])
 
 
+async def run_is_known(call: Call) -> None:
+    await call.client.get(call.path["run_id"])
+
+
 async def get(call: Call) -> RunInfo:
     call.ask(Nothing)
+    """By its id, or by the correlation key that it holds: no key looks like an id (S2)."""
     return await call.client.get(call.path["run_id"])
 
 
@@ -195,6 +211,16 @@ async def inbox(call: Call) -> Inbox:
     )
 
 
+async def progress(call: Call) -> Progress:
+    call.ask(Nothing)
+    return await call.client.progress(call.path["run_id"])
+
+
+async def explanation(call: Call) -> Explanation:
+    asked = call.ask(ExplanationQuery)
+    return await call.client.explain(call.path["run_id"], options=asked.options)
+
+
 async def cancel(call: Call) -> Answer:
     asked = call.read(CancelRun)
     run_id = call.path["run_id"]
@@ -209,8 +235,8 @@ async def is_not_final(call: Call) -> None:
 
 
 async def retry(call: Call) -> Answer:
-    call.read(Nothing)
-    run = await call.client.retry(call.path["run_id"])
+    asked = call.read(RetryRun)
+    run = await call.client.retry(call.path["run_id"], from_step=asked.from_step)
     return Answer(RunState(id=run.id, status=run.status), 202)
 
 
@@ -235,8 +261,16 @@ ENDPOINTS = (
     ),
     Endpoint("GET", "/v1/runs", list_runs, "runs:read", "List runs, oldest first", query=RunQuery, answers={200: Runs}),
     Endpoint(
-        "GET", "/v1/runs/{run_id}", get, "runs:read", "Look at a run",
-        answers={200: RunInfo}, found=run_exists, refusals=(404,),
+        "GET", "/v1/runs/{run_id}", get, "runs:read", "Look at a run, by its id or the correlation key it holds",
+        answers={200: RunInfo}, found=run_is_known, refusals=(404,),
+    ),
+    Endpoint(
+        "GET", "/v1/runs/{run_id}/explanation", explanation, "runs:read", "Why a run stands where it stands",
+        query=ExplanationQuery, answers={200: Explanation}, found=run_exists, refusals=(404,),
+    ),
+    Endpoint(
+        "GET", "/v1/runs/{run_id}/progress", progress, "runs:read", "How far the items of a run have come",
+        answers={200: Progress}, found=run_exists, refusals=(404,),
     ),
     Endpoint(
         "GET", "/v1/runs/{run_id}/result", result, "runs:read", "Wait for the end of a run",
@@ -260,6 +294,6 @@ ENDPOINTS = (
     ),
     Endpoint(
         "POST", "/v1/runs/{run_id}/retry", retry, "runs:start", "Release a held run, or start a failed one anew",
-        body=Nothing, answers={202: RunState}, found=run_exists, refusals=(404, 409),
+        body=RetryRun, answers={202: RunState}, found=run_exists, refusals=(404, 409),
     ),
 )  # fmt: skip

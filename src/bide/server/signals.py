@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -11,11 +11,15 @@ from bide.client.refusals import raise_refusal, raise_refused_answer
 from bide.core.commands import Receipt
 from bide.core.records import OPEN_WAIT
 from bide.engine.runtime import Runtime
-from bide.errors import BadInput, NoTarget, SignalNotFound
+from bide.errors import BadInput, Forbidden, NoTarget, SignalNotFound
 from bide.server.calls import Answer, Call, Endpoint, problems_of
+from bide.server.interactions import principal
 from bide.server.problems import FieldError, Refusal
 from bide.server.runs import run_exists
 from bide.stores.interface import WaitFilter
+from bide.views import SignalTo
+
+MOST_BYTES = 16 * 1024 * 1024  # of all signals that are delivered in one commit; each has its own limit
 
 
 class SignalRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,28 +30,65 @@ class SignalRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     dedup_key: str | None = None
 
 
+class StartToSignal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run is started with where no live run holds the correlation key."""
+
+    definition: str
+    input: Any = None
+    correlation_scope: Literal["live", "forever"] = "live"
+    version: str | None = None
+    delay: str | int | float | None = None
+    queue: str | None = None
+    priority: int | None = None
+    tags: dict[str, str] | None = None
+
+
 class SignalKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A signal for the run that holds a correlation key."""
+    """A signal for the run that holds a correlation key; with `start` the run is started where nobody holds it."""
 
     correlation_key: str
     name: str
     payload: Any = None
     dedup_key: str | None = None
+    start: StartToSignal | None = None
+
+
+class SignalAny(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of many signals; `target` is a run's id or a correlation key."""
+
+    target: str
+    name: str
+    payload: Any = None
+    dedup_key: str | None = None
+
+
+class SignalMany(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Signals that are delivered in one commit, all of them or none."""
+
+    signals: Annotated[list[SignalAny], msgspec.Meta(max_length=1000)]
+
+
+class ManyReceipts(msgspec.Struct, frozen=True, kw_only=True):
+    """One receipt for each signal, in their order."""
+
+    receipts: list[Receipt]
 
 
 class CompleteSignal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The answer to a signal id; `run_id` says which run is meant after a collision."""
+    """The answer to a signal id; `run_id` says which run is meant after a collision, `by` who answers."""
 
     data: Any
     run_id: str | None = None
+    by: str | None = None
     dedup_key: str | None = None
 
 
 async def complete(call: Call) -> Answer:
     asked = call.read(CompleteSignal)
     signal_id = _signal_id(call)
+    by = principal(call, signal_id, asked.by) if asked.by is not None else None
     receipt = await call.client.complete(
-        signal_id, asked.data, run_id=asked.run_id, dedup_key=asked.dedup_key, check=False
+        signal_id, asked.data, run_id=asked.run_id, by=by, dedup_key=asked.dedup_key, check=False
     )
     if receipt.problems:
         raise Refusal(422, "invalid", "the data does not fit what the wait takes", errors=problems_of(receipt.problems))
@@ -107,20 +148,48 @@ async def signal_key(call: Call) -> Answer:
     asked = call.read(SignalKey)
     if asked.correlation_key.startswith("run_"):
         raise BadInput("correlation_key is a run's id; use POST /v1/runs/{id}/signals")
-    return await _signal(call, asked.correlation_key, asked.name, asked.payload, asked.dedup_key)
+    if asked.start is None:
+        return await _signal(call, asked.correlation_key, asked.name, asked.payload, asked.dedup_key)
+    if not call.key.may("runs:start"):
+        raise Forbidden("this call", "with `start` the key needs the scope runs:start")
+    options = msgspec.structs.asdict(asked.start)
+    receipt = await call.client.start_or_signal(
+        options.pop("definition"),
+        options.pop("input"),
+        correlation_key=asked.correlation_key,
+        name=asked.name,
+        payload=asked.payload,
+        dedup_key=asked.dedup_key,
+        check=False,
+        **options,
+    )
+    return _received(receipt, asked.correlation_key, asked.dedup_key)
+
+
+async def signal_many(call: Call) -> Answer:
+    asked = call.read(SignalMany)
+    wanted = [SignalTo(one.target, one.name, one.payload, one.dedup_key) for one in asked.signals]
+    receipts = await call.client.signal_many(wanted, check=False)
+    for at, (one, receipt) in enumerate(zip(asked.signals, receipts, strict=True)):
+        _received(receipt, one.target, one.dedup_key, f"$.signals[{at}].payload")
+    return Answer(ManyReceipts(receipts=receipts), 202)
 
 
 async def _signal(call: Call, target: str, name: str, payload: Any, dedup_key: str | None) -> Answer:
-    receipt = await call.client.signal(target, name, payload, dedup_key, check=False)
+    return _received(await call.client.signal(target, name, payload, dedup_key, check=False), target, dedup_key)
+
+
+def _received(receipt: Receipt, target: str, dedup_key: str | None, path: str = "$.payload") -> Answer:
     if receipt.outcome == "invalid":
-        errors = (FieldError("$.payload", receipt.reason or "it does not fit"),)
+        errors = (FieldError(path, receipt.reason or "it does not fit"),)
         raise Refusal(422, "invalid", "the signal cannot be taken", errors=errors)
     raise_refusal(receipt, target, dedup_key)
     return Answer(receipt, 202)
 
 
 async def key_is_held(call: Call) -> None:
-    key = call.body.get("correlation_key") if isinstance(call.body, dict) else None
+    body = call.body if isinstance(call.body, dict) and call.body.get("start") is None else {}
+    key = body.get("correlation_key")
     if isinstance(key, str) and is_name(key) and await call.runtime.store.holder(call.key.workspace, key) is None:
         raise NoTarget(key)
 
@@ -136,7 +205,11 @@ ENDPOINTS = (
         body=SignalRun, answers={202: Receipt}, found=run_exists, payloads=("payload",), refusals=(404, 409),
     ),
     Endpoint(
-        "POST", "/v1/signals", signal_key, "signals:send", "Signal the run that holds a correlation key",
+        "POST", "/v1/signals", signal_key, "signals:send", "Signal the run that holds a correlation key, or start it",
         body=SignalKey, answers={202: Receipt}, found=key_is_held, payloads=("payload",), refusals=(404, 409),
+    ),
+    Endpoint(
+        "POST", "/v1/signals/many", signal_many, "signals:send", "Deliver many signals in one commit, or none",
+        body=SignalMany, answers={202: ManyReceipts}, max_bytes=MOST_BYTES, refusals=(404, 409),
     ),
 )  # fmt: skip

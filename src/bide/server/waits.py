@@ -13,7 +13,7 @@ from bide.core.commands import Receipt
 from bide.core.records import OPEN_WAIT
 from bide.errors import AlreadyAnswered, UnusedNotFound
 from bide.server.calls import Answer, Call, Endpoint
-from bide.server.interactions import Reason
+from bide.server.interactions import Reason, answered
 from bide.server.runs import Nothing
 from bide.views import UnusedInfo, WaitInfo
 
@@ -24,6 +24,11 @@ class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     run_id: str | None = None
     status: str = "waiting"
     older_than: str | None = None
+    definition: str | None = None
+    kind: str | None = None
+    channel: str | None = None
+    assignee: str | None = None
+    group: str | None = None
     cursor: str | None = None
     limit: int = 100
 
@@ -63,13 +68,9 @@ class Readdress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 async def list_waits(call: Call) -> Waits:
     asked = call.ask(WaitQuery)
-    page = await call.client.waits(
-        run_id=asked.run_id,
-        older_than=asked.older_than,
-        status=None if asked.status == "all" else asked.status,
-        cursor=asked.cursor,
-        limit=asked.limit,
-    )
+    options = msgspec.structs.asdict(asked)
+    options["status"] = None if asked.status == "all" else asked.status
+    page = await call.client.waits(**options)
     return Waits(items=list(page), next_cursor=page.next_cursor)
 
 
@@ -128,6 +129,21 @@ async def cancel_wait(call: Call) -> WaitInfo:
     return await call.client.wait(_id(call))
 
 
+class CompleteWait(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An answer. `by` needs the scope `interactions:answer_as`; without it the key answers in its own name."""
+
+    data: Any
+    by: str | None = None
+    dedup_key: str | None = None
+    shown: str | None = None
+
+
+async def complete_wait(call: Call) -> Answer:
+    asked = call.read(CompleteWait)
+    await wait_exists(call)
+    return await answered(call, _id(call), asked.data, asked.by, asked.dedup_key, asked.shown)
+
+
 async def heartbeat(call: Call) -> WaitInfo:
     call.read(Nothing)
     await call.client.heartbeat(_id(call))
@@ -173,6 +189,9 @@ ENDPOINTS = (
              answers={200: WaitInfo}, found=wait_exists, is_open=wait_is_open, refusals=(404, 409, 410)),
     Endpoint("POST", f"{_WAIT}/cancel", cancel_wait, "waits:operate", "Cancel a wait", body=Reason,
              answers={200: WaitInfo}, found=wait_exists, is_open=wait_is_open, refusals=(404, 409, 410)),
+    Endpoint("POST", f"{_WAIT}/complete", complete_wait, "interactions:answer", "Answer a wait", body=CompleteWait,
+             answers={200: Receipt}, found=wait_exists, is_open=wait_is_open, payloads=("data",),
+             refusals=(404, 409, 410)),
     Endpoint("POST", f"{_WAIT}/heartbeat", heartbeat, "interactions:answer", "Say that somebody works on it",
              body=Nothing, answers={200: WaitInfo}, found=wait_exists, is_open=wait_is_open,
              refusals=(404, 409, 410)),
