@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import pytest
-
 import bide
 from bide.authoring.language import translate
-from bide.authoring.language.words import LANGUAGES
 from bide.testing import World, world
+from tests.support.machine_files import EVERY_LANGUAGE_AND_EVERY_STORE
 from tests.support.web import Asked, web
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "payment.machine"
@@ -49,11 +47,9 @@ async def shop(stack: AsyncExitStack, tmp_path: Path, store: str = "memory://", 
     return Shop(there, requests, told)
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@EVERY_LANGUAGE_AND_EVERY_STORE
 async def test_a_payment_is_answered(language: str, store_url: str, tmp_path: Path) -> None:
     """An invalid answer is refused with its problems, the run goes on waiting, and a valid one ends it (W3)."""
-    if language != "en" and store_url != "memory://":
-        pytest.skip("the stores are the same in every language")
     async with AsyncExitStack() as stack:
         here = await shop(stack, tmp_path, store_url, language)
         run = await here.there.start("payment_workflow", ORDER)
@@ -72,11 +68,9 @@ async def test_a_payment_is_answered(language: str, store_url: str, tmp_path: Pa
         assert here.told == []
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@EVERY_LANGUAGE_AND_EVERY_STORE
 async def test_a_payment_times_out(language: str, store_url: str, tmp_path: Path) -> None:
     """L4: the flow runs in place of the rest."""
-    if language != "en" and store_url != "memory://":
-        pytest.skip("the stores are the same in every language")
     async with AsyncExitStack() as stack:
         here = await shop(stack, tmp_path, store_url, language)
         run = await here.there.start("payment_workflow", ORDER)

@@ -9,8 +9,8 @@ import pytest
 
 import bide
 from bide.authoring.language import translate
-from bide.authoring.language.words import LANGUAGES
 from bide.testing import World, world
+from tests.support.machine_files import EVERY_LANGUAGE_AND_EVERY_STORE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -45,11 +45,9 @@ async def test_content_that_needs_no_look_is_approved_at_once(store_url: str, tm
         assert await there.result(run.id) == {"approved": True, "reviewer": "auto"}
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@EVERY_LANGUAGE_AND_EVERY_STORE
 async def test_a_person_decides_where_the_model_is_not_sure(language: str, store_url: str, tmp_path: Path) -> None:
     """Seed 001, the approval gate: human. W3: an answer that does not fit is refused, and the run goes on waiting."""
-    if language != "en" and store_url != "memory://":
-        pytest.skip("the stores are the same in every language")
     app = example("content_review", tmp_path, language, **{"auto_approve: true": "auto_approve: false"})
     async with world(app, store=store_url) as there:
         run = await there.start("content_review", CONTENT)
@@ -145,11 +143,9 @@ machine m
         assert await there.result(run.id) is None, "the last compute of the flow that ran gave null"
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@EVERY_LANGUAGE_AND_EVERY_STORE
 async def test_nobody_decides_in_time_and_the_admin_is_told(language: str, store_url: str, tmp_path: Path) -> None:
     """Seed 001, the approval gate: timed out. L4: that flow computes nothing, so the answer is null."""
-    if language != "en" and store_url != "memory://":
-        pytest.skip("the stores are the same in every language")
     app, told = (
         example("content_review", tmp_path, language, **{"auto_approve: true": "auto_approve: false"}),
         list[str](),
@@ -172,11 +168,9 @@ async def test_nobody_decides_in_time_and_the_admin_is_told(language: str, store
 # ---------------------------------------------------------------- events
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@EVERY_LANGUAGE_AND_EVERY_STORE
 async def test_a_named_event_resumes_the_machine(language: str, store_url: str, tmp_path: Path) -> None:
     """Seed 001, the named event. L3: one whose data does not fit the schema is not for this wait."""
-    if language != "en" and store_url != "memory://":
-        pytest.skip("the stores are the same in every language")
     async with world(example("ci_gate", tmp_path, language), store=store_url) as there:
         run = await there.start("ci_gate", {"commit": "abc"})
         assert (await there.get(run.id)).status == "waiting"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,13 @@ MADE = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),  # these files shrink slowly, and are short as they are
+)
+
+# What a file says has nothing to do with where its runs are kept: every language once, every store once.
+EVERY_LANGUAGE_AND_EVERY_STORE = pytest.mark.parametrize(
+    ("language", "store_url"),
+    [*((language, "memory") for language in LANGUAGES), ("en", "sqlite"), ("en", "postgres")],
+    indirect=["store_url"],
 )
 
 # Names that are keywords somewhere are the interesting ones.
@@ -56,6 +64,8 @@ def expressions() -> st.SearchStrategy[str]:
     )
 
 
+EXPRESSIONS = expressions()  # made once: making a strategy costs more than drawing from it
+
 types = st.sampled_from(["text", "number", "boolean", "list", "map", "date"])
 modifiers = st.sampled_from(["", ", is required", ", required", ", defaults to null", ", default: null"])
 
@@ -66,6 +76,9 @@ def fields(draw: Any) -> list[str]:
     return [f"{name} as {draw(types)}{draw(modifiers)}{draw(comments)}" for name in unique]
 
 
+FIELDS = fields()
+
+
 def indented(lines: list[str], by: str) -> list[str]:
     return [by + line if line.strip() else line for line in lines]
 
@@ -73,7 +86,7 @@ def indented(lines: list[str], by: str) -> list[str]:
 @st.composite
 def steps(draw: Any, depth: int = 0) -> list[str]:
     indent = draw(st.sampled_from(["  ", "    ", "\t"]))
-    name, value, note = draw(names), draw(expressions()), draw(comments)
+    name, value, note = draw(names), draw(EXPRESSIONS), draw(comments)
     kinds = ["compute", "http", "call", "launch", "ask", "from", "wait", "emit", "run"] + ["decide", "each"] * (
         depth < 2
     )
@@ -81,14 +94,14 @@ def steps(draw: Any, depth: int = 0) -> list[str]:
         case "compute":
             return [f"compute {name}{note}", indent + value]
         case "http":
-            entries = [f"url: {value}", 'method: "POST"', f"headers: {draw(expressions())}{note}", "retry: 3"]
+            entries = [f"url: {value}", 'method: "POST"', f"headers: {draw(EXPRESSIONS)}{note}", "retry: 3"]
             return [f"action {name} http", *indented(entries, indent)]
         case "call" | "launch" as kind:
             head = f"action {name} call" if kind == "call" else f"launch {name}"
             argument = draw(names)
             return [head, *indented(['machine: "m"', f"{argument}: {value}"], indent)]
         case "ask":
-            body = [f"with task {value}", "returns", *indented(draw(fields()), indent)]
+            body = [f"with task {value}", "returns", *indented(draw(FIELDS), indent)]
             return [f'ask {name}, using: "a:b"{note}', *indented(body, indent)]
         case "from":
             return [f"ask {name} from {draw(names)}", indent + f"{draw(names)}: {value}"]
@@ -98,20 +111,23 @@ def steps(draw: Any, depth: int = 0) -> list[str]:
                 "timeout: forever",
                 "on_timeout: flow(f)",
                 "schema",
-                *indented(draw(fields()), indent),
+                *indented(draw(FIELDS), indent),
             ]
             return [f"wait for {name}{note}", *indented(body, indent)]
         case "emit":
             return ['emit "e"', indent + f"data: {value}"]
         case "decide":
-            branches = [f"when {value}", *indented(draw(steps(depth + 1)), indent), "otherwise"]
-            branches += indented(draw(steps(depth + 1)), indent)
+            branches = [f"when {value}", *indented(draw(STEPS[depth + 1]), indent), "otherwise"]
+            branches += indented(draw(STEPS[depth + 1]), indent)
             return [f"decide {name}", *indented(branches, indent)]
         case "each":
             item = draw(names)
-            return [f"for each {item} in {value}, collect: {name}", *indented(draw(steps(depth + 1)), indent)]
+            return [f"for each {item} in {value}, collect: {name}", *indented(draw(STEPS[depth + 1]), indent)]
         case _:
             return ["run flow(f)"]
+
+
+STEPS = [steps(depth) for depth in range(3)]
 
 
 @st.composite
@@ -123,11 +139,11 @@ def machine_files(draw: Any) -> str:
     lines += [f"machine {draw(names)}{draw(comments)}"]
     body = [*draw(st.sampled_from([[], ['version: "2"'], ['subscribes "order.*"']]))]
     if draw(st.booleans()):
-        body += ["accepts", *indented(draw(fields()), indent), ""]
+        body += ["accepts", *indented(draw(FIELDS), indent), ""]
     body += ["implements"]
     for _ in range(draw(st.integers(1, 3))):
-        body += indented(draw(steps()), indent) + draw(st.sampled_from([[], [""], ["", "  // note", ""]]))
-    body += ["flows", indent + "flow f", *indented(draw(steps()), indent * 2)]
+        body += indented(draw(STEPS[0]), indent) + draw(st.sampled_from([[], [""], ["", "  // note", ""]]))
+    body += ["flows", indent + "flow f", *indented(draw(STEPS[0]), indent * 2)]
     lines += indented(body, indent)
     text: str = newline.join("\n".join(lines).split("\n")) + draw(st.sampled_from(["", newline]))
     return text
