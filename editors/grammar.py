@@ -10,7 +10,7 @@ from typing import Any
 from bide.authoring.language import words
 
 PLACE = Path(__file__).parent / "vscode" / "syntaxes" / "machine.tmLanguage.json"
-SECTIONS = ("machine", "language", "version", "accepts", "responds with", "implements", "flows", "flow", "subscribes")
+SECTIONS = ("machine", "language", "accepts", "responds with", "implements", "flows", "flow", "subscribes")
 KEYS = tuple(sorted({*words.HTTP_KEYS, *words.CALL_KEYS, *words.WAIT_KEYS, *words.EMIT_KEYS, "collect", "using"}))
 STEPS = tuple(sorted({*words.STEPS, *words.PARTS, *words.BRANCHES, "flow", "http", "call"} - {"flows"}))
 INSIDE = ("as", "in", "from", *words.MODIFIERS, "and", "or", "not")
@@ -66,7 +66,7 @@ def grammar() -> dict[str, Any]:
                 "captures": {"1": {"name": "keyword.control.step.machine"}},
             },
             {
-                "match": rf"{start}((?:{any_of((*KEYS, 'language', 'version'))}){edge})\s*(?=[:：])",
+                "match": rf"{start}((?:{any_of((*KEYS, *words.HEADING, 'language'))}){edge})\s*(?=[:：])",
                 "captures": {"1": {"name": "support.type.property-name.machine"}},
             },
             {"match": rf"{start}(?:{any_of(('http', 'call', 'flow'))}){edge}", "name": "keyword.control.machine"},

@@ -34,7 +34,7 @@ def test_check_shows_every_problem_and_fails(capsys: pytest.CaptureFixture[str])
     assert run(["check", "."]) == 1
     said = capsys.readouterr().out
     assert "a.machine:4:22: a value was expected, but the line ends here\n    4 |             input.x +\n" in said
-    assert "b.machine:3:9: a step" in said
+    assert "b.machine:3:9: `comput` means nothing here" in said
     assert "did you mean `compute`?" in said
 
 
@@ -133,7 +133,7 @@ def test_translate_refuses_what_it_cannot_do(capsys: pytest.CaptureFixture[str])
     assert run(["translate", "a.machine", "--to", "xx"]) == 2
     assert run(["translate", "none.machine", "--to", "es"]) == 2
     assert run(["translate", "a.machine", "--to", "es"]) == 1
-    assert "a.machine:1:1: `machine NAME` was expected" in capsys.readouterr().err
+    assert "a.machine:1:1: `machin` means nothing here; did you mean `machine`?" in capsys.readouterr().err
 
 
 def test_graph_draws_mermaid_and_svg(capfd: pytest.CaptureFixture[str]) -> None:

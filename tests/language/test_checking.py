@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,61 +17,57 @@ from bide.authoring.language.translating import translate
 from bide.errors import LanguageError
 from tests.support.machine_files import MADE, machine_files
 
-GOOD = """\
-machine order
-    accepts
-        id as text, is required
-        amount as number
-    responds with
-        status as text
-    implements
-        action charge http
-            method: "POST"
-            url: "https://pay.example.com"
-            body: {id: input.id, back: steps.paid._resume_url}
-        wait for paid
-            callback: true
-            timeout: "24h"
-            on_timeout: flow(cancel)
-            schema
-                status as text, is required
-        decide big
-            when input.amount > 100
-                run flow(review)
-            otherwise
-                compute small
-                    {x: 1}
-        compute result
-            {status: steps.paid.status}
-    flows
-        flow cancel
-            compute result
-                {status: "cancelled"}
-        flow review
-            for each item in [1, 2]
-                compute twice
-                    item * 2
-"""
+MISTAKES = Path(__file__).parent / "mistakes"
+GOOD = (MISTAKES / "order.machine").read_text(encoding="utf-8")
+RICH = (MISTAKES / "screening.machine").read_text(encoding="utf-8")
 
-# Each mistake replaces a piece of the good file; then exactly what stands after `=` is said, and nothing else.
-MISTAKES = [
-    [line[2:].replace("\\n", "\n") for line in case.splitlines()]
-    for case in (Path(__file__).parent / "mistakes.txt").read_text(encoding="utf-8").split("\n\n")
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong file, and exactly what is said of it."""
+
+    text: str
+    said: str
+
+    def __str__(self) -> str:
+        return f"{self.said.partition(': ')[0]} {self.said.partition(': ')[2][:40]}"
+
+
+def mistakes(name: str, good: str = "") -> list[Mistake]:
+    """Each case of a file: `!` a language to translate the good file to, `-` a piece of it, `+` what stands there
+    instead (or a whole file, where there is no piece), `=` the one message."""
+    found = []
+    for case in (MISTAKES / name).read_text(encoding="utf-8").rstrip("\n").split("\n\n"):
+        said = {line[0]: line[2:].replace("\\n", "\n").replace("\\t", "\t") for line in case.split("\n")}
+        text = translate(good, said["!"]) if "!" in said else good
+        assert said.get("-", "") in text, case
+        found.append(Mistake(text.replace(said["-"], said["+"], 1) if "-" in said else said["+"], said["="]))
+    return found
+
+
+ALL = [
+    *mistakes("order.txt", GOOD),
+    *mistakes("screening.txt", RICH),
+    *mistakes("languages.txt", GOOD),
+    *mistakes("files.txt"),
 ]
-IDS = [f"{said.partition(': ')[0]} {instead.strip()[:30]}" for _, instead, said in MISTAKES]
 
 
-def test_the_good_file_is_good() -> None:
-    assert check_text(GOOD) == []
+def test_there_are_hundreds_of_mistakes() -> None:
+    """L6: each of them different."""
+    assert len({mistake.text for mistake in ALL}) == len(ALL) > 300
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=IDS)
-def test_one_mistake_gives_one_message_at_its_place(mistake: list[str]) -> None:
+@pytest.mark.parametrize("text", [GOOD, RICH], ids=["order", "screening"])
+def test_the_good_files_are_good(text: str) -> None:
+    assert check_text(text) == []
+
+
+@pytest.mark.parametrize("mistake", ALL, ids=str)
+def test_one_mistake_gives_one_message_at_its_place(mistake: Mistake) -> None:
     """L6."""
-    piece, instead, expected = mistake
-    assert piece in GOOD
-    found = [problem for problem in check_text(GOOD.replace(piece, instead, 1)) if problem.severity == "error"]
-    assert [f"{one.line}:{one.column}: {one.message}" for one in found] == [expected]
+    found = [problem for problem in check_text(mistake.text) if problem.severity == "error"]
+    assert [f"{one.line}:{one.column}: {one.message}" for one in found] == [mistake.said]
 
 
 SIGNS = [at for at, letter in enumerate(GOOD) if letter in '"{}()[]:']
@@ -124,7 +121,10 @@ def test_indentation_that_fits_no_block_is_found() -> None:
     broken = GOOD.replace("        flow cancel\n", "       flow cancel\n")
     [problem] = check_text(broken)
     assert problem.line == 30, "the first line that fits neither the block above nor any around it"
-    assert "the indentation of this line fits no block" in problem.message
+    assert problem.message == (
+        "this line fits no block: it begins at column 9, the block above it (from line 28) at column 13, "
+        "and the one around that at column 8"
+    )
 
 
 def test_a_step_that_is_read_before_it_ran_is_found() -> None:
@@ -152,7 +152,7 @@ def test_names_of_machines_and_actions_are_looked_up_where_they_are_known() -> N
     text = 'machine m\n  implements\n    action a call\n      machine: "@shop/mial"\n'
     assert check_text(text) == []
     [problem] = check_text(text, known=["@shop/mail"])
-    assert problem.message == "no machine and no action is called '@shop/mial'; did you mean `@shop/mail`?"
+    assert problem.message == 'no machine and no action is called "@shop/mial"; did you mean `@shop/mail`?'
 
 
 # ---------------------------------------------------------------- bad input of every kind

@@ -107,6 +107,67 @@ async def test_a_crash_at_any_step_changes_nothing_but_the_number_of_tries(
     assert said == ["14 is big"] * (2 if (step, point) == ("tell", "after_code") else 1)
 
 
+# ---------------------------------------------------------------- what a machine says of itself
+
+HEADED = """
+machine "@shop/charge"
+    version: "7"
+    queue: "payments"
+    priority: 5
+    retries: 1
+    redact: card_number, "security code"
+    accepts
+        card_number as text, is required
+    implements
+        action charge call
+            machine: "charge"
+            card: input.card_number
+            retry: 0
+        compute result
+            {card_number: input.card_number, charged: steps.charge}
+"""
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+async def test_a_machine_says_its_version_queue_priority_and_retries(language: str, tmp_path: Path) -> None:
+    """F17, F18, F16: as an option of a workflow does, in every language."""
+    app = app_of(tmp_path, HEADED, language)
+    definition = app.registry.get("@shop/charge")
+    assert (definition.queue, definition.priority) == ("payments", 5)
+    tries = 0
+
+    @app.action("charge")
+    def charge(card: str) -> None:
+        nonlocal tries
+        tries += 1
+        raise ValueError("the bank is closed")
+
+    async with world(app) as there:
+        run = await there.start("@shop/charge", {"card_number": "4111"})
+        await there.advance("1h")
+        info = await there.get(run.id)
+        assert (info.status, info.version) == ("failed", "7")
+    assert tries == 2, "one retry"
+
+
+async def test_what_a_machine_redacts_is_seen_nowhere(store_url: str, tmp_path: Path) -> None:
+    """G4: not in the run, its ledger, its steps or its error."""
+    app = app_of(tmp_path, HEADED)
+
+    @app.action("charge")
+    def charge(card: str) -> None:
+        raise bide.NonRetryable(f"{card} was refused")
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("@shop/charge", {"card_number": "4111-canary"})
+        await there.advance("1h")
+        told = [await there.get(run.id), await there.ledger(run.id), await there.steps(run.id), await there.runs()]
+        assert "canary" not in repr(told)
+        error = (await there.get(run.id)).error
+        assert error is not None
+        assert error.message.endswith("[redacted] was refused")
+
+
 # ---------------------------------------------------------------- L1: what goes in and comes out
 
 

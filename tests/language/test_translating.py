@@ -125,7 +125,7 @@ def test_a_file_is_in_one_language() -> None:
     """L5."""
     with pytest.raises(LanguageError) as caught:
         parse("language: es\nmachine m\n  implementa\n    calcula a\n      1\n")
-    assert "`máquina NAME` was expected, not `machine`" in str(caught.value)
+    assert "`machine` is a word of another language; here it is `máquina`" in str(caught.value)
 
 
 def test_a_language_that_does_not_exist_is_refused() -> None:

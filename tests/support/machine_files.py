@@ -127,6 +127,13 @@ def steps(draw: Any, depth: int = 0) -> list[str]:
             return ["run flow(f)"]
 
 
+HEADINGS = ('version: "2"', 'subscribes "order.*"', 'queue: "mail"', "priority: -1", "retries: 0")
+
+
+def is_field(text: str) -> bool:
+    return len(text) > 2 and "," not in text and text.isprintable()
+
+
 STEPS = [steps(depth) for depth in range(3)]
 
 
@@ -137,7 +144,9 @@ def machine_files(draw: Any) -> str:
     newline = draw(st.sampled_from(["\n", "\r\n"]))
     lines = ["// first", *draw(st.sampled_from([[], ["language: en"], [""]]))]
     lines += [f"machine {draw(names)}{draw(comments)}"]
-    body = [*draw(st.sampled_from([[], ['version: "2"'], ['subscribes "order.*"']]))]
+    body = draw(st.lists(st.sampled_from(HEADINGS), unique=True))
+    if draw(st.booleans()):
+        body += [f"redact: {draw(field_names)}, {draw(texts.filter(is_field))}"]
     if draw(st.booleans()):
         body += ["accepts", *indented(draw(FIELDS), indent), ""]
     body += ["implements"]

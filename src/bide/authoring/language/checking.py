@@ -5,9 +5,11 @@ Nothing is run. What cannot be told from the file alone is left to the run.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Final
 
 from bide.authoring.language.parser import read
@@ -32,17 +34,22 @@ from bide.authoring.language.tree import (
     Sequence,
     Step,
     Text,
+    Variable,
     WaitFor,
     all_steps,
     steps_of,
 )
 from bide.authoring.language.typing import ANY, LINKS, Shape, Typing, fits, shape_of_fields
-from bide.authoring.language.words import TABLE
+from bide.authoring.language.visiting import names_in
+from bide.authoring.language.words import CALL_KEYS, TABLE
 from bide.core.durations import BadDuration, parse_duration
+from bide.core.topics import BadName, check_name, check_pattern
 from bide.errors import LanguageError
 
 KEYWORD: Final = re.compile("«([^«»]*)»")
 ADDRESSES: Final = ("http://", "https://")
+MOST_LINES: Final = 5
+RETRYING: Final = ("attempts", "first", "factor", "most")
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 
 
@@ -61,6 +68,11 @@ def check_file(file: File, known: Iterable[str] | None = None) -> list[Problem]:
 
 def check_machine(machine: Machine, known: set[str] | None = None) -> list[Problem]:
     return _Checker(machine, known).check()
+
+
+def shown(value: object) -> str:
+    """A value as the file would write it."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def refuse(file: File) -> None:
@@ -88,6 +100,7 @@ class _Checker:
         self._source: Source = machine.source
         self._known = known
         self._problems: list[Problem] = []
+        self._unknown: dict[tuple[str, ...], dict[Span, str]] = {}
         self._shapes: dict[str, Shape] = {}
         self._waits = {step.name: step for step in all_steps(machine) if isinstance(step, WaitFor)}
         self._mentioned: set[str] = set()
@@ -97,6 +110,7 @@ class _Checker:
         for fields in (self._machine.accepts, self._machine.responds):
             self._fields(fields or ())
         self._all_shapes()
+        self._hidden()
         self._sequence(self._machine.main, Scope())
         if not self._machine.main.steps and not self._problems:
             self._say(self._machine.span, f"machine `{self._machine.name}` has no step")
@@ -106,12 +120,32 @@ class _Checker:
         for flow in self._machine.flows.values():
             if flow.name not in self._mentioned:
                 self._say(flow.span, f"flow `{flow.name}` is never run", "warning")
+        for places in self._unknown.values():
+            self._say_at_first(places)
         return self._problems
+
+    def _say_unknown(self, name: tuple[str, ...], span: Span, message: str) -> None:
+        """A name that is not there is one mistake, however often it is used."""
+        self._unknown.setdefault(name, {})[span] = message
+
+    def _say_at_first(self, places: dict[Span, str]) -> None:
+        first, *others = sorted(places)
+        lines = sorted({self._source.place(span.start)[0] for span in others} - {self._source.place(first.start)[0]})
+        shown = ", ".join(str(line) for line in lines[:MOST_LINES]) + (", …" if len(lines) > MOST_LINES else "")
+        also = f" (also in line{'s' if len(lines) > 1 else ''} {shown})" if lines else ""
+        self._say(first, places[first] + also)
 
     def _say(self, span: Span, message: str, severity: Severity = "error") -> None:
         """Note a problem. A keyword in «…» is said in the language of the file."""
         said = KEYWORD.sub(lambda found: TABLE.get(found[1], {}).get(self._machine.language, found[1]), message)
         self._problems.append(problem_at(self._source, span, said, severity))
+
+    def _hidden(self) -> None:
+        """A field to hide may stand deep in data that no file describes; one that is nearly another is a slip."""
+        named = names_in(self._machine)
+        for hidden in self._machine.redact:
+            if hidden.name not in named and (hint := suggestion(hidden.name, named)):
+                self._say(hidden.span, f"nothing in this machine is called `{hidden.name}`{hint}", "warning")
 
     # ------------------------------------------------------------ shapes
 
@@ -184,7 +218,7 @@ class _Checker:
         if expression is None:
             return ANY
         typing = Typing(
-            self._machine, self._shapes, self._waits, scope.ran, scope.variables, self._say,
+            self._machine, self._shapes, self._waits, scope.ran, scope.variables, self._say, self._say_unknown,
             has_error=scope.has_error, allows_secrets=secrets, in_flow=self._in_flow,
         )  # fmt: skip
         return typing.of(expression)
@@ -214,7 +248,8 @@ class _Checker:
         if shape.type == "null" and not wanted.is_required:
             return
         if not fits(wanted.type, shape, value):
-            self._say(value.span, f"`{wanted.name}` is «{wanted.type}», but this is «{shape.type}»")
+            hint = '; write it like "2030-01-31"' if wanted.type == "date" else ""
+            self._say(value.span, f"`{wanted.name}` is «{wanted.type}», but this is «{shape.type}»{hint}")
 
     def _http(self, step: Http, scope: Scope) -> None:
         for entry in step.told:
@@ -226,14 +261,14 @@ class _Checker:
                 self._address(entry)
             elif entry.name == "headers":
                 self._want(entry, shape, "map")
-        self._limits(step.told)
-        self._assumed(step.assuming, None, scope)
+        self._limits(step.told, scope)
+        self._assumed(step.name, step.assuming, None, scope)
         self._handler(step.on_failure, scope)
 
     def _method(self, entry: Entry) -> None:
         if isinstance(entry.value, Literal_) and entry.value.value not in METHODS:
             hint = suggestion(str(entry.value.value).upper(), METHODS)
-            self._say(entry.value.span, f"{entry.value.value!r} is no HTTP method{hint}")
+            self._say(entry.value.span, f"{shown(entry.value.value)} is no HTTP method{hint}")
 
     def _address(self, entry: Entry) -> None:
         match entry.value:
@@ -249,68 +284,103 @@ class _Checker:
                 f"`«{entry.name}»` takes {' or '.join(f'«{one}»' for one in types)}, but this is «{shape.type}»",
             )
 
-    def _limits(self, told: tuple[Entry, ...]) -> None:
+    def _limits(self, told: tuple[Entry, ...], scope: Scope) -> None:
         for entry in told:
             if entry.name == "timeout":
-                self._duration(entry)
-            elif entry.name == "retry" and isinstance(entry.value, Literal_):
-                value = entry.value.value
-                if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100:
-                    self._say(
-                        entry.value.span, f"`{entry.name}` is how often to try again, from 0 to 100, or an object"
-                    )
+                self._duration(entry, self._quiet(entry.value, scope))
+            elif entry.name == "retry":
+                self._retry(entry, self._quiet(entry.value, scope))
 
-    def _duration(self, entry: Entry) -> None:
+    def _retry(self, entry: Entry, shape: Shape) -> None:
+        said = "`«retry»` is how often to try again, from 0 to 100, or an object with " + ", ".join(RETRYING)
+        match entry.value:
+            case Literal_(value=int(times)) if not isinstance(times, bool) and 0 <= times <= 100:
+                return
+            case MapOf(entries=entries):
+                for each in entries:
+                    if each.name not in RETRYING:
+                        self._say(each.span, f"{said}; `{each.name}` is none of them{suggestion(each.name, RETRYING)}")
+            case value if isinstance(value, Literal_) or shape.type not in ("any", "number", "map"):
+                self._say(value.span, said)
+
+    def _duration(self, entry: Entry, shape: Shape) -> None:
         value = entry.value
+        how = 'write "90s", "30m", "24h", "7d" or "1h30m", or `«forever»`'
         if isinstance(value, Literal_):
             if value.value == "forever":
                 return
             try:
                 parse_duration(value.value)  # type: ignore[arg-type]  # whatever it is, it is looked at
-            except BadDuration as error:
+            except BadDuration:
+                self._say(value.span, f"{shown(value.value)} is no length of time; {how}")
+        elif shape.type not in ("any", "text", "number"):
+            self._say(value.span, f"`«{entry.name}»` takes a length of time, but this is «{shape.type}»; {how}")
+
+    def _event(self, value: Expression, check: Callable[[object], str]) -> None:
+        if isinstance(value, Literal_) and isinstance(value.value, str):
+            try:
+                check(value.value)
+            except BadName as error:
                 self._say(value.span, str(error))
-        elif isinstance(value, MapOf):
-            self._say(value.span, 'a time is a text such as "24h"')
+
+    def _single(self, entries: Iterable[Entry], scope: Scope) -> None:
+        """What events are matched with."""
+        for entry in entries:
+            shape = self._quiet(entry.value, scope)
+            if shape.type in ("list", "map"):
+                self._say(entry.value.span, f"`«match»` compares single values, but `{entry.name}` is «{shape.type}»")
 
     def _call(self, step: Call, scope: Scope) -> None:
-        self._want(Entry("machine", step.machine, step.span), self._type(step.machine, scope), "text")
+        named = self._type(step.machine, scope)
+        if named.type not in ("any", "text"):
+            self._say(step.machine.span, f"a machine is named by «text», but this is «{named.type}»")
         if self._known is not None and isinstance(step.machine, Literal_) and step.machine.value not in self._known:
             hint = suggestion(str(step.machine.value), self._known)
-            self._say(step.machine.span, f"no machine and no action is called {step.machine.value!r}{hint}")
+            self._say(step.machine.span, f"no machine and no action is called {shown(step.machine.value)}{hint}")
+        options = [TABLE[each][self._machine.language] for each in CALL_KEYS] if step.kind == "call" else []
         for entry in step.arguments:
             self._type(entry.value, scope, secrets=step.kind == "call")
-        self._limits(step.told)
+            if near := get_close_matches(entry.name, options, n=1, cutoff=0.75):
+                said = f"`{entry.name}` is given to what is called, as an argument; did you mean `{near[0]}`?"
+                self._say(entry.span, said, "warning")
+        self._limits(step.told, scope)
         for entry in step.told:
             self._type(entry.value, scope)
         self._fields(step.returns or ())
-        self._assumed(step.assuming, step.returns, scope)
+        self._assumed(step.name, step.assuming, step.returns, scope)
         self._handler(step.on_failure, scope)
 
     def _ask(self, step: AskModel, scope: Scope) -> None:
-        self._type(step.using, scope)
         using = step.using
-        if isinstance(using, Literal_) and (not isinstance(using.value, str) or ":" not in using.value.strip(":")):
+        self._want(Entry("using", using, step.span), self._type(using, scope), "text")
+        if isinstance(using, Literal_) and isinstance(using.value, str) and ":" not in using.value.strip(":"):
             self._say(using.span, 'a model is named "provider:model"')
         self._type(step.task, scope, secrets=True)
         for entry in step.told:
             self._type(entry.value, scope)
-        self._limits(step.told)
+        self._limits(step.told, scope)
         self._fields(step.returns)
-        self._assumed(step.assuming, step.returns or None, scope)
+        self._assumed(step.name, step.assuming, step.returns or None, scope)
         self._handler(step.on_failure, scope)
 
-    def _assumed(self, assumed: tuple[Entry, ...] | None, fields: tuple[Field, ...] | None, scope: Scope) -> None:
+    def _assumed(
+        self, step: str, assumed: tuple[Entry, ...] | None, fields: tuple[Field, ...] | None, scope: Scope
+    ) -> None:
+        meant: set[str] = set()
         wanted = {each.name: each for each in fields or ()}
         for entry in assumed or ():
             shape = self._type(entry.value, scope)
             if fields is None:
                 continue
             if entry.name not in wanted:
-                self._say(entry.span, f"`{entry.name}` is not among what is returned{suggestion(entry.name, wanted)}")
+                hint = suggestion(entry.name, wanted)
+                meant |= {name for name in wanted if f"`{name}`" in hint}
+                said = f"`{entry.name}` is not among what is returned{hint}"
+                self._say_unknown(("steps", step, entry.name), entry.span, said)
             else:
                 self._fit(wanted[entry.name], entry.value, shape)
         if assumed is not None and fields is not None:
-            given = {entry.name for entry in assumed}
+            given = meant | {entry.name for entry in assumed}
             for name, each in wanted.items():
                 if each.is_required and name not in given:
                     self._say(each.span, f"`{name}` is required, but the assumed answer lacks it")
@@ -336,21 +406,27 @@ class _Checker:
 
     def _emit(self, step: Emit, scope: Scope) -> None:
         self._want(Entry("event", step.event, step.span), self._type(step.event, scope), "text")
+        self._event(step.event, check_name)
         self._type(step.data, scope)
-        self._type(step.channel, scope)
+        if step.channel is not None:
+            self._want(Entry("channel", step.channel, step.span), self._type(step.channel, scope), "text")
 
     def _wait(self, step: WaitFor, scope: Scope) -> None:
         for entry in step.told:
             shape = self._type(entry.value, scope)
             if entry.name == "timeout":
-                self._duration(entry)
+                self._duration(entry, shape)
             elif entry.name == "callback":
-                if not isinstance(entry.value, Literal_) or not isinstance(entry.value.value, bool):
-                    self._say(entry.value.span, f"`{entry.name}` is true or false")
+                is_constant = isinstance(entry.value, Literal_) and isinstance(entry.value.value, bool)
+                if not is_constant and not isinstance(entry.value, Variable):
+                    self._say(entry.value.span, "`«callback»` is `«true»` or `«false»`")
             elif entry.name == "match":
                 self._want(entry, shape, "map")
+                self._single(entry.value.entries if isinstance(entry.value, MapOf) else (), scope)
             else:
                 self._want(entry, shape, "text")
+            if entry.name == "event":
+                self._event(entry.value, check_pattern)
         if step.is_callback and step.entry("event") is not None:
             self._say(step.span, f"`{step.name}` waits for an event and for a callback; make two waits of it")
         if step.entry("match") is not None and step.entry("event") is None:
@@ -358,10 +434,11 @@ class _Checker:
         if step.entry("timeout") is None:
             why = "it may wait for ever; give a time, or `«forever»` to say so"
             self._say(step.span, f"`{step.name}` has no timeout: {why}", "warning")
-            if step.on_timeout is not None:
-                self._say(step.on_timeout.span, "this flow never runs, because the wait has no timeout", "warning")
         if step.on_timeout is not None:
             self._flow(step.on_timeout)
+            limit = step.entry("timeout")
+            if limit is None or (isinstance(limit, Literal_) and limit.value == "forever"):
+                self._say(step.on_timeout.span, "this flow never runs, because the wait has no timeout", "warning")
         self._fields(step.schema or ())
         for each in step.schema or ():
             if each.name in LINKS:
@@ -371,7 +448,7 @@ class _Checker:
         self._mentioned.add(mention.name)
         if mention.name not in self._machine.flows:
             hint = suggestion(mention.name, self._machine.flows)
-            self._say(mention.span, f"there is no flow `{mention.name}`{hint}")
+            self._say_unknown(("flows", mention.name), mention.span, f"there is no flow `{mention.name}`{hint}")
 
     def _given_by(self, flow: str, seen: set[str]) -> dict[str, Shape]:
         """What can be read after a flow ran, with what the flows that it runs give."""

@@ -17,6 +17,7 @@ from bide.authoring.machine import encode
 from bide.authoring.workflow import Step, Workflow
 from bide.core.payloads import decode_json
 from bide.core.records import Style
+from bide.core.redaction import check_names
 from bide.core.retrying import RetryPolicy
 from bide.errors import BadDefinition, BadInput, LanguageError
 
@@ -38,11 +39,12 @@ class MachineFile(Workflow[Any, Any]):
             self._walk,
             machine.name,
             version=machine.version,
-            retry=RetryPolicy(),
+            retry=RetryPolicy(attempts=machine.retries + 1),
             step_retry=RetryPolicy(),
-            queue="default",
-            priority=0,
+            queue=machine.queue,
+            priority=machine.priority,
             triggers=tuple(subscription.event for subscription in machine.subscribes),
+            redact=check_names([field.name for field in machine.redact]),
             **options,
         )
 

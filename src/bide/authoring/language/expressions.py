@@ -229,6 +229,9 @@ class _Expressions:
             if any(not isinstance(part, str) for part in token.parts):
                 raise self._reader.stop(token.span, "the name of an entry cannot have ${…} in it")
             name = "".join(part for part in token.parts if isinstance(part, str))
+        elif token.kind == "name" and (found := self._reader.hyphenated()):
+            span, written = found
+            raise self._reader.stop(span, f'a name with `-` in it stands in quotes: "{written}"')
         else:
             name = self._reader.name("the name of an entry, or `}`")
         self._reader.expect(":", f"`:` after `{name}`")

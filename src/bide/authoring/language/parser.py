@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 
-from bide.authoring.language.reading import Reader, Stop
+from bide.authoring.language.heading import plain_text, read_heading
+from bide.authoring.language.reading import Empty, Reader, Stop
 from bide.authoring.language.source import Problem, Source, Span, in_order
 from bide.authoring.language.statements import Statements
 from bide.authoring.language.tokens import Token, Tokens, tokenise
-from bide.authoring.language.tree import Field, File, Flow, Literal_, Machine, Mark, Sequence, Subscription
-from bide.authoring.language.words import FILE, LANGUAGES, SECTIONS, STEPS, TABLE, phrases
+from bide.authoring.language.tree import Field, File, Flow, Machine, Mark, Sequence, Subscription
+from bide.authoring.language.words import FILE, HEADING, LANGUAGES, SECTIONS, STEPS, TABLE, phrases
+from bide.core.topics import BadName, check_pattern
 from bide.errors import LanguageError
 
 TELLING: Final = tuple(keyword for keyword in (*FILE, *SECTIONS, *STEPS, "when", "otherwise", "with task", "returns"))
@@ -80,17 +82,17 @@ class _Parser:
     def file(self) -> File:
         machines: list[Machine] = []
         reader = self._reader
+
+        def top() -> None:
+            made = self._top()
+            if made is not None:
+                machines.append(made)
+
+        was_empty = False
         while not reader.at("end"):
-            before = reader.peek()
-            try:
-                made = self._top()
-                if made is not None:
-                    machines.append(made)
-            except Stop:
-                reader.skip_statement()
-                while reader.at("dedent"):
-                    reader.advance()
-            assert reader.peek() is not before or reader.at("end"), "every line moves on"
+            was_empty = reader.attempt(top, was_empty)
+            while reader.at("dedent"):
+                reader.advance()
         if not machines and not self.problems:
             reader.note(Span(0, 1), f"the file has no machine; begin one with `{reader.form('machine')} NAME`")
         names = [machine.name for machine in machines]
@@ -106,17 +108,15 @@ class _Parser:
             return None
         keyword = reader.keyword(*FILE)
         if keyword is None:
-            if reader.at("indent"):
-                raise reader.stop(
-                    reader.peek(1).span, "this line is indented, but nothing stands above it that it could belong to"
-                )
             known = [reader.form(each) for each in FILE]
-            raise reader.stop_expected(f"`{reader.form('machine')} NAME`", known)
+            raise reader.stop_line(f"`{reader.form('machine')} NAME`", known, once=True)
         return self._machine()
 
     def _language_line(self) -> None:
         """`language: es`, with the first word in that language or in English."""
         reader = self._reader
+        if not reader.is_at_start():
+            raise reader.stop(reader.peek().span, f"`{reader.peek().text}:` stands in the first line of a file")
         word = reader.advance()
         self._marks.append(Mark(word.span, "language"))
         reader.advance()
@@ -138,27 +138,38 @@ class _Parser:
         reader.end_line()
         parts: dict[str, tuple[Field, ...]] = {}
         subscriptions: list[Subscription] = []
-        version, main = "1", None
+        said: dict[str, Any] = {}
+        main: Sequence | None = None
         handlers: list[Sequence] = []
         self._flows = {}
         self._statements.flows = self._flows
         seen: dict[str, Span] = {}
         if not reader.at("indent"):
-            raise reader.stop(token.span, f"machine `{name}` is empty; its sections stand indented under it")
+            raise reader.stop_empty(f"machine `{name}` is empty; its sections stand under it, indented")
 
         def section() -> None:
-            nonlocal version, main
             span = reader.peek().span
             keyword = reader.keyword(*SECTIONS)
             if keyword is None:
                 known = [reader.form(each) for each in SECTIONS]
-                raise reader.stop_expected(f"a section ({', '.join(f'`{each}`' for each in known)})", known)
+                sections = [reader.form(each) for each in SECTIONS if each not in HEADING]
+                raise reader.stop_line(f"a section ({', '.join(f'`{each}`' for each in sections)})", known)
             if keyword in seen and keyword != "subscribes":
-                reader.note(span, f"this machine has a section `{reader.form(keyword)}` already")
+                reader.note(span, f"this machine has `{reader.form(keyword)}` already; it can be said once")
+            try:
+                read_section(keyword, span)
+            except Empty:
+                raise  # what is meant may follow under the same word
+            except Stop:
+                seen[keyword] = span
+                raise
             seen[keyword] = span
+
+        def read_section(keyword: str, span: Span) -> None:
+            nonlocal main
             match keyword:
-                case "version":
-                    version = self._text_after_colon("version")
+                case "version" | "queue" | "priority" | "retries" | "redact":
+                    said[keyword] = read_heading(reader, keyword)
                 case "subscribes":
                     subscriptions.append(self._subscription())
                 case "accepts" | "responds with":
@@ -171,7 +182,7 @@ class _Parser:
                     reader.end_line()
                     handlers.append(self._statements.sequence(f"under `{reader.form('on failure')}`"))
                     if main is not None and main.on_failure is not None:
-                        reader.note(span, f"there is a `{reader.form('on failure')}` already")
+                        reader.note(span, f"`{reader.form('on failure')}` stands above already; it can be said once")
                 case "flows":
                     self._flow_section()
 
@@ -187,38 +198,34 @@ class _Parser:
             self._source,
             main if main is not None else Sequence(()),
             self._language,
-            version,
-            parts.get("accepts"),
-            parts.get("responds with"),
-            tuple(subscriptions),
-            self._flows,
+            accepts=parts.get("accepts"),
+            responds=parts.get("responds with"),
+            subscribes=tuple(subscriptions),
+            flows=self._flows,
+            **said,
         )
 
     def _machine_name(self) -> str:
         reader = self._reader
+        if reader.at_operator(":"):
+            reader.note(reader.peek().span, f"no `:` stands here; write `{reader.form('machine')} NAME`")
+            raise Empty
         if reader.at("text"):
-            return self._plain_text("the name of the machine")
+            return plain_text(reader, "the name of the machine")
         return reader.name("the name of the machine")
-
-    def _plain_text(self, what: str) -> str:
-        value = self._statements.expression()
-        if not isinstance(value, Literal_) or not isinstance(value.value, str) or not value.value:
-            raise self._reader.stop(value.span, f"{what} is a text that is not empty and has no ${{…}} in it")
-        return value.value
-
-    def _text_after_colon(self, keyword: str) -> str:
-        reader = self._reader
-        reader.expect(":", f"`:` after `{reader.form(keyword)}`")
-        text = self._plain_text(f"`{reader.form(keyword)}`")
-        reader.end_line()
-        return text
 
     def _subscription(self) -> Subscription:
         reader = self._reader
         span = reader.peek().span
+        if reader.at_operator(":"):
+            raise reader.stop(span, f'no `:` stands here; write `{reader.form("subscribes")} "order.*"`')
         if not reader.at("text"):
             raise reader.stop_expected("the name of an event in quotes")
-        event = self._plain_text("the name of an event")
+        event = plain_text(reader, "the name of an event")
+        try:
+            check_pattern(event)
+        except BadName as error:
+            raise reader.stop(span, str(error)) from error
         reader.end_line()
         return Subscription(event, span)
 
@@ -226,13 +233,14 @@ class _Parser:
         reader = self._reader
         reader.end_line()
         if not reader.at("indent"):
-            raise reader.stop_expected(f"`{reader.form('flow')} NAME`, indented")
+            flows, flow = reader.form("flows"), reader.form("flow")
+            raise reader.stop_empty(f"nothing stands under `{flows}`; put `{flow} NAME` there, indented")
         reader.lines(self._one_flow)
 
     def _one_flow(self) -> None:
         reader = self._reader
         if not reader.keyword("flow"):
-            raise reader.stop_expected(f"`{reader.form('flow')} NAME`", [reader.form("flow")])
+            raise reader.stop_line(f"`{reader.form('flow')} NAME`", [reader.form("flow")])
         token = reader.peek()
         name = reader.name("the name of the flow")
         reader.end_line()

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from bide.authoring.language.expressions import parse_expression
 from bide.authoring.language.reading import Reader, Stop
-from bide.authoring.language.source import Span
+from bide.authoring.language.source import Span, suggestion
 from bide.authoring.language.tree import (
     AskModel,
     Branch,
@@ -45,6 +45,7 @@ from bide.authoring.language.words import (
 )
 
 DEEPEST = 25
+END = "an operator or the end of the line"
 
 
 class Told:
@@ -81,7 +82,7 @@ class Statements:
         """The steps of the block that begins here."""
         reader = self._reader
         if not reader.at("indent"):
-            raise reader.stop_expected(f"at least one step {where}, indented")
+            raise reader.stop_empty(f"nothing stands {where}; put at least one step there, indented")
         if self._depth >= DEEPEST:
             raise reader.stop(reader.peek(1).span, f"blocks are nested more than {DEEPEST} deep")
         steps: list[Step] = []
@@ -92,7 +93,8 @@ class Statements:
             keyword = reader.keyword(*STEPS)
             if keyword == "on failure":
                 if handlers:
-                    reader.note(span, f"there is a `{reader.form('on failure')}` here already")
+                    said = f"`{reader.form('on failure')}` stands here already; it can be said once"
+                    reader.note(span, said)
                 handlers.append(self._handler())
                 return
             if keyword == "flows":
@@ -102,7 +104,7 @@ class Statements:
                 return
             if keyword is None:
                 known = [reader.form(each) for each in STEPS]
-                raise reader.stop_expected(f"a step ({', '.join(f'`{each}`' for each in known[:-2])})", known)
+                raise reader.stop_line(f"a step ({', '.join(f'`{each}`' for each in known[:-2])})", known)
             if handlers:
                 reader.note(
                     span, f"`{reader.form('on failure')}` is the last part of its block; move this step above it"
@@ -141,7 +143,14 @@ class Statements:
 
     def _named(self, keyword: str) -> tuple[str, Span]:
         span = self._reader.peek().span
+        self._no_hyphens()
         return self._reader.name(f"a name for this `{self._reader.form(keyword)}`"), span
+
+    def _no_hyphens(self) -> None:
+        if self._reader.at("name") and (found := self._reader.hyphenated()):
+            span, written = found
+            said = f"a name has letters, digits and underscores: `{written.replace('-', '_')}`"
+            raise self._reader.stop(span, said)
 
     # ------------------------------------------------------------ steps
 
@@ -150,13 +159,13 @@ class Statements:
         name, span = self._named("compute")
         reader.end_line()
         if not reader.at("indent"):
-            raise reader.stop(span, f"`{name}` computes nothing; its expression stands indented under it")
+            raise reader.stop_empty(f"`{name}` computes nothing; its expression stands under it, indented")
         found: list[Expression] = []
 
         def line() -> None:
             start = reader.peek().span
             value = self.expression()
-            reader.end_line("an operator or the end of the line")
+            reader.end_line(END)
             if found:
                 raise reader.stop(start, f"`{name}` has an expression already; a second one is a step of its own")
             found.append(value)
@@ -170,10 +179,12 @@ class Statements:
         kind = reader.keyword("http", "call")
         if kind is None:
             known = [reader.form("http"), reader.form("call")]
+            if name in known and not reader.source.text.startswith("`", span.start):
+                raise reader.stop(span, f"a name for this `{reader.form('action')}` was expected before `{name}`")
             raise reader.stop_expected(f"`{known[0]}` or `{known[1]}`", known)
         reader.end_line()
         if kind == "http":
-            told = self._told(HTTP_KEYS, ("assuming", "on failure"))
+            told = self._told(HTTP_KEYS, ("assuming", "on failure"), needed="url")
             self._need(told, "url", span, name)
             return Http(name, span, told.entries(), told.parts.get("assuming"), told.parts.get("on failure"))
         return self._calling("call", name, span, self._told(CALL_KEYS, CALLING, takes_arguments=True))
@@ -212,12 +223,12 @@ class Statements:
             if keyword in head:
                 raise reader.stop(at, f"`{reader.form(keyword)}` is said twice")
             head[keyword] = Entry(keyword, self._machine_named() if keyword == "from" else self.expression(), at)
-        reader.end_line()
+        reader.end_line("the end of the line", [reader.form("using"), reader.form("from")])
         if "from" in head:
             told = self._told(CALL_KEYS[1:], CALLING, takes_arguments=True, may_be_empty=True)
             told.own["machine"] = head["from"]
             return self._calling("call", name, span, told)
-        told = self._told(MODEL_KEYS, ("with task", "returns", "assuming", "on failure"))
+        told = self._told(MODEL_KEYS, ("with task", "returns", "assuming", "on failure"), needed="with task")
         told.own |= head
         self._need(told, "using", span, name)
         if "with task" not in told.parts:
@@ -247,18 +258,18 @@ class Statements:
         reader.end_line()
         branches: list[Branch] = []
         if not reader.at("indent"):
-            raise reader.stop(span, f"`{name}` has no branch; put `{reader.form('when')} …` under it")
+            raise reader.stop_empty(f"`{name}` has no branch; put `{reader.form('when')} …` under it, indented")
 
         def line() -> None:
             at = reader.peek().span
             keyword = reader.keyword(*BRANCHES)
             if keyword is None:
                 known = [reader.form(each) for each in BRANCHES]
-                raise reader.stop_expected(f"`{known[0]}` or `{known[1]}`", known)
+                raise reader.stop_line(f"`{known[0]}` or `{known[1]}`", known)
             if branches and branches[-1].condition is None:
                 reader.note(at, f"nothing comes after `{reader.form('otherwise')}`")
             condition = self.expression() if keyword == "when" else None
-            reader.end_line("an operator or the end of the line")
+            reader.end_line(END)
             branches.append(Branch(condition, self.sequence(f"under `{reader.form(keyword)}`"), at))
 
         reader.lines(line)
@@ -271,8 +282,10 @@ class Statements:
         name = "emit"
         if reader.at("text"):
             event = self.expression()
-        else:
+        elif reader.at("name"):
             name, at = self._named("emit")
+        else:
+            raise reader.stop_expected(f'the name of an event in quotes (`{reader.form("emit")} "order.paid"`)')
         reader.end_line()
         told = self._told(EMIT_KEYS, (), takes_arguments=True, may_be_empty=event is not None)
         if event is None:
@@ -314,6 +327,8 @@ class Statements:
         span = reader.peek().span
         name = reader.name("a name for the item", place="root")
         if not reader.keyword("in"):
+            if name == reader.form("in"):
+                raise reader.stop(span, f"a name for the item was expected before `{name}`")
             raise reader.stop_expected(f"`{reader.form('in')}`", [reader.form("in")])
         items = self.expression()
         collect, collect_span = None, None
@@ -323,7 +338,7 @@ class Statements:
             reader.expect(":", f"`:` after `{reader.form('collect')}`")
             collect_span = reader.peek().span
             collect = reader.name("a name for the results")
-        reader.end_line("an operator or the end of the line")
+        reader.end_line(END, [reader.form("collect")] if collect is None else ())
         body = self.sequence(f"under `{reader.form('for each')}`")
         return ForEach(name, span, items, body, collect, collect_span)
 
@@ -333,7 +348,11 @@ class Statements:
         if key not in told.own:
             if told.is_broken:
                 raise Stop
-            raise self._reader.stop(span, f"`{name}` needs `{self._reader.form(key)}: …`")
+            form = self._reader.form(key)
+            for entry in told.arguments:
+                if suggestion(entry.name, [form]):
+                    raise self._reader.stop(entry.span, f"`{entry.name}` means nothing here; did you mean `{form}`?")
+            raise self._reader.stop(span, f"`{name}` needs `{form}: …`")
 
     def _told(
         self,
@@ -342,23 +361,31 @@ class Statements:
         *,
         takes_arguments: bool = False,
         may_be_empty: bool = False,
+        needed: str | None = None,
     ) -> Told:
         """The entries `key: value` and the parts under a step."""
         reader, told = self._reader, Told()
         if not reader.at("indent"):
             if may_be_empty:
                 return told
-            raise reader.stop_expected(f"`{reader.form(keys[0])}: …`, indented")
+            key = needed or keys[0]
+            value = f'{reader.form(key)} "…"' if key in parts else f"{reader.form(key)}: …"
+            raise reader.stop_empty(f"nothing stands under this step; put `{value}` there, indented")
+
+        before = len(reader.problems)
 
         def line() -> None:
+            told.is_broken = len(reader.problems) > before
             if not reader.at_operator(":", 1) and (part := reader.keyword(*parts)) is not None:
                 self._part(told, part)
                 return
             token = reader.peek()
-            key = reader.keyword(*keys) if reader.at_operator(":", 1) else None
+            is_entry = reader.at_operator(":", 1)
+            key = reader.keyword(*keys) if is_entry or not takes_arguments else None
             if key is None and not (takes_arguments and token.kind == "name"):
                 known = [reader.form(each) for each in (*keys, *parts)]
-                raise reader.stop_expected(f"one of {', '.join(f'`{each}`' for each in known)}", known)
+                said = f"one of {', '.join(f'`{each}`' for each in known)}"
+                raise reader.stop_expected(said, known) if is_entry else reader.stop_line(said, known)
             name = key if key is not None else reader.name("the name of an argument", place="key")
             reader.expect(":", f"`:` after `{token.text}`")
             if name in told.own if key is not None else any(name == entry.name for entry in told.arguments):
@@ -368,26 +395,25 @@ class Statements:
                 reader.end_line()
                 return
             entry = Entry(name, self.expression(), token.span)
-            reader.end_line("an operator or the end of the line")
+            reader.end_line(END)
             if key is not None:
                 told.own[key] = entry
             else:
                 told.arguments.append(entry)
 
-        before = len(reader.problems)
         reader.lines(line)
         told.is_broken = len(reader.problems) > before
         return told
 
     def _part(self, told: Told, part: str) -> None:
         reader = self._reader
-        if part in told.parts:
-            reader.note(reader.peek().span, f"there is a `{reader.form(part)}` here already")
+        if part in told.parts and not told.is_broken:
+            reader.note(reader.peek().span, f"`{reader.form(part)}` stands here already; it can be said once")
         match part:
             case "with task":
                 reader.operator(":")
                 told.parts[part] = self.expression()
-                reader.end_line("an operator or the end of the line")
+                reader.end_line(END)
             case "on failure":
                 told.parts[part] = self._handler()
             case "assuming":
@@ -401,7 +427,8 @@ class Statements:
         reader = self._reader
         entries: list[Entry] = []
         if not reader.at("indent"):
-            raise reader.stop_expected("`NAME: VALUE`, indented")
+            assuming = reader.form("assuming")
+            raise reader.stop_empty(f"nothing stands under `{assuming}`; put `NAME: VALUE` there, indented")
 
         def line() -> None:
             token = reader.peek()
@@ -410,7 +437,7 @@ class Statements:
             if any(entry.name == name for entry in entries):
                 reader.note(token.span, f"`{name}` is said twice")
             entries.append(Entry(name, self.expression(), token.span))
-            reader.end_line("an operator or the end of the line")
+            reader.end_line(END)
 
         reader.lines(line)
         return tuple(entries)
@@ -420,13 +447,22 @@ class Statements:
         reader = self._reader
         found: dict[str, Field] = {}
         if not reader.at("indent"):
-            raise reader.stop_expected(f"`NAME {reader.form('as')} TYPE` under `{reader.form(part)}`, indented")
+            field = f"NAME {reader.form('as')} TYPE"
+            raise reader.stop_empty(f"nothing stands under `{reader.form(part)}`; put `{field}` there, indented")
 
         def line() -> None:
             token = reader.peek()
+            if reader.find(*STEPS, *BRANCHES) and not self._is_field():
+                raise reader.stop_line("the name of a field", ())
+            self._no_hyphens()
             name = reader.name("the name of a field")
+            if name == reader.form("as") and not token.ticks and reader.find(*TYPES) and not reader.find("as"):
+                raise reader.stop(token.span, f"the name of a field was expected before `{name}`")
+            if reader.at_operator(":"):
+                field = f"`NAME {reader.form('as')} TYPE`"
+                raise reader.stop_misplaced(token.span, f"`{name}: …` gives a value, but fields stand here: {field}")
             if not reader.keyword("as"):
-                raise reader.stop_expected(f"`{reader.form('as')}` and a type", [reader.form("as")])
+                raise reader.stop_expected(f"`{reader.form('as')}` and a type")
             type_ = reader.keyword(*TYPES)
             if type_ is None:
                 known = [reader.form(each) for each in TYPES]
@@ -434,13 +470,18 @@ class Statements:
             made = Field(name, type_, token.span)  # type: ignore[arg-type]  # the keywords of types are the types
             while reader.operator(","):
                 made = self._modifier(made)
-            reader.end_line("`,` or the end of the line")
+            reader.end_line("`,` or the end of the line", [reader.form(each) for each in MODIFIERS])
             if name in found:
                 reader.note(token.span, f"there is a field `{name}` already")
             found[name] = made
 
         reader.lines(line)
         return tuple(found.values())
+
+    def _is_field(self) -> bool:
+        """Whether a line that begins with a keyword uses it as the name of a field: `run as text`."""
+        form = self._reader.form("as").split(" ")
+        return all(self._reader.peek(1 + at).text == word for at, word in enumerate(form))
 
     def _modifier(self, made: Field) -> Field:
         reader = self._reader

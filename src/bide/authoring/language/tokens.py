@@ -43,6 +43,20 @@ OPERATORS: Final = ("==", "!=", "<=", ">=", "&&", "||", *"+-*/%<>=!(){}[],:.")
 WIDE: Final = {"：": ":", "，": ",", "、": ",", "（": "(", "）": ")", "　": " "}  # as East Asian keyboards give them
 CLOSING: Final = {"(": ")", "{": "}", "[": "]"}
 ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "/": "/", "$": "$"}
+UNITS: Final = ("w", "d", "h", "m", "s", "ms", "us")
+BETTER: Final = {
+    "&&": "write `and`",
+    "||": "write `or`",
+    "!": "write `not`",
+    "=": "write `:` to give a value, `==` to compare",
+    "%": "there are `+ - * /`",
+}
+INSTEAD: Final = {
+    "&": "write `and`, or `+` to join texts",
+    "|": "write `or`",
+    ";": "a `,` stands between entries",
+    "#": "comments begin with `//`",
+}
 HEX: Final = re.compile(r"[0-9a-fA-F]{4}")
 
 
@@ -65,6 +79,7 @@ class _Lexer:
         self._problems: list[Problem] = []
         self._brackets: list[Token] = []
         self._indents = [""]
+        self._begun = [0]  # where the block of each indentation begins
 
     def run(self) -> Tokens:
         if len(self._text) > MOST_LETTERS:
@@ -150,15 +165,26 @@ class _Lexer:
             return
         if indent.startswith(current):
             self._indents.append(indent)
+            self._begun.append(self._at)
             self._add("indent", "", start)
             return
+        inner, deeper = self._begun[-1], current
         while len(self._indents) > 1 and len(self._indents[-1]) > len(indent):
             self._indents.pop()
+            inner = self._begun.pop()
             self._add("dedent", "", self._at)
         if self._indents[-1] != indent:
-            same = (" " in indent and "\t" in self._indents[-1]) or ("\t" in indent and " " in self._indents[-1])
-            why = "it mixes tabs and spaces otherwise than the lines above" if same else "no line above begins there"
-            raise self._break(start, self._at + 1, f"the indentation of this line fits no block: {why}")
+            raise self._break(start, self._at + 1, f"this line fits no block: {self._why_not(indent, inner, deeper)}")
+
+    def _why_not(self, indent: str, inner: int, deeper: str) -> str:
+        around = self._indents[-1]
+        if ("\t" in indent) != ("\t" in deeper) or ("\t" in indent and not indent.startswith(around)):
+            return "it mixes tabs and spaces otherwise than the lines above"
+        line, column = self._source.place(inner)
+        return (
+            f"it begins at column {len(indent) + 1}, the block above it (from line {line}) at column {column}, "
+            f"and the one around that at column {len(around) + 1}"
+        )
 
     def _comment(self) -> None:
         start = self._at
@@ -196,9 +222,8 @@ class _Lexer:
             raise self._break(start, start + 1, f'`{letter}` begins nothing here; texts stand in straight quotes: "…"')
         else:
             shown = letter if letter.isprintable() else f"U+{ord(letter):04X}"
-            raise self._break(
-                start, start + 1, f"`{shown}` means nothing here; texts stand in quotes, comments after //"
-            )
+            hint = INSTEAD.get(letter, "texts stand in quotes, comments after //")
+            raise self._break(start, start + 1, f"`{shown}` means nothing here; {hint}")
 
     def _number(self, start: int) -> None:
         match = NUMBER.match(self._text, start)
@@ -206,9 +231,9 @@ class _Lexer:
         self._at = match.end()
         if following := NAME.match(self._text, self._at):
             shown = match[0] + following[0]
-            raise self._break(
-                start, following.end(), f'`{shown}` is no number and no name; durations stand in quotes: "{shown}"'
-            )
+            is_time = following[0] in UNITS
+            hint = f'a length of time stands in quotes: "{shown}"' if is_time else "a name does not begin with a digit"
+            raise self._break(start, following.end(), f"`{shown}` is no number and no name; {hint}")
         self._add("number", match[0], start)
 
     def _ticked(self, start: int) -> None:
@@ -222,9 +247,8 @@ class _Lexer:
 
     def _operator(self, operator: str, start: int) -> None:
         self._at += len(operator) if self._text.startswith(operator, start) else 1
-        if operator in ("&&", "||", "!", "=", "%"):
-            better = {"&&": "`and`", "||": "`or`", "!": "`not`", "=": "`==` to compare", "%": "`+ - * /`"}[operator]
-            raise self._break(start, self._at, f"`{operator}` is no operator here; write {better}")
+        if operator in BETTER:
+            raise self._break(start, self._at, f"`{operator}` is no operator here; {BETTER[operator]}")
         token = self._add("operator", operator, start)
         if operator in CLOSING:
             if len(self._brackets) >= DEEPEST:
@@ -290,6 +314,9 @@ class _Lexer:
         start = self._at
         if depth >= DEEPEST or len(self._brackets) >= DEEPEST:
             raise self._break(start, start + 2, f"texts and brackets are nested more than {DEEPEST} deep")
+        line_end = self._text.find("\n", start)
+        if self._text.find("}", start, line_end if line_end >= 0 else len(self._text)) < 0:
+            raise self._break(start, start + 2, "this `${` is not closed on its line; end it with `}`")
         self._at += 2
         outer, self._tokens = self._tokens, []
         brackets, self._brackets = self._brackets, []

@@ -110,6 +110,13 @@ class FlowName(Node, frozen=True, gc=False):
     span: Span
 
 
+class FieldName(Node, frozen=True, gc=False):
+    """A mention of a field, wherever in a run's data it stands."""
+
+    name: str
+    span: Span
+
+
 class Sequence(Node, frozen=True, gc=False):
     """Steps in order, and what is done where one of them fails."""
 
@@ -238,6 +245,10 @@ class Machine:
     main: Sequence
     language: str = "en"
     version: str = "1"
+    queue: str = "default"
+    priority: int = 0
+    retries: int = 3
+    redact: tuple[FieldName, ...] = ()
     accepts: tuple[Field, ...] | None = None
     responds: tuple[Field, ...] | None = None
     subscribes: tuple[Subscription, ...] = ()

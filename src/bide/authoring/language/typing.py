@@ -24,8 +24,10 @@ from bide.authoring.language.tree import (
     Variable,
     WaitFor,
 )
+from bide.authoring.language.words import CONSTANTS, ROOTS, TABLE
 
 LINKS: Final = ("_resume_url", "_resume_token")
+TALKING: Final = [TABLE[word] for word in (*ROOTS, *CONSTANTS)]
 ERROR_FIELDS: Final = ("message", "step", "type", "code")
 
 
@@ -89,6 +91,7 @@ class Typing:
         ran: Mapping[str, Shape],
         variables: Mapping[str, Shape],
         say: Callable[[Span, str], None],
+        say_unknown: Callable[[tuple[str, ...], Span, str], None],
         *,
         has_error: bool,
         allows_secrets: bool,
@@ -100,6 +103,7 @@ class Typing:
         self._ran = ran
         self._variables = variables
         self._say = say
+        self._say_unknown = say_unknown  # of one name, in however many places it stands
         self._has_error = has_error
         self._allows_secrets = allows_secrets
         self._in_flow = in_flow
@@ -153,11 +157,17 @@ class Typing:
         found = self._variables.get(variable.name)
         if found is not None:
             return found
-        if variable.name in self._shapes:
-            hint = f"; a step is read as `«steps».{variable.name}`"
+        name = variable.name
+        if name in self._shapes:
+            hint = f"; a step is read as `«steps».{name}`"
+        elif any(field.name == name for field in self._machine.accepts or ()):
+            hint = f"; a field of the input is read as `«input».{name}`"
+        elif here := next((row for row in TALKING if name in row.values()), None):
+            hint = f"; in this language it is `{here[self._machine.language]}`"
         else:
-            hint = suggestion(variable.name, (*self._variables, "input", "steps"))
-        self._say(variable.span, f"there is nothing called `{variable.name}` here{hint}")
+            words = [row[self._machine.language] for row in TALKING]
+            hint = suggestion(name, (*self._variables, *words)) or f'; a text stands in quotes: "{name}"'
+        self._say_unknown(("", variable.name), variable.span, f"there is nothing called `{variable.name}` here{hint}")
         return ANY
 
     def _member(self, member: Member) -> Shape:
@@ -185,21 +195,24 @@ class Typing:
         return ANY
 
     def _no_field(self, member: Member, fields: Mapping[str, Shape]) -> None:
+        key: tuple[str, ...]
         match member.of:
             case Root(name="input"):
-                where = "the machine accepts no"
+                key, where = ("input",), "the machine accepts no"
             case Member(of=Root(name="steps"), name=step):
-                where = f"`{step}` gives no"
+                key, where = ("steps", step), f"`{step}` gives no"
             case Root(name="error"):
-                where = "an error has no"
+                key, where = ("error",), "an error has no"
             case _:
-                where = "there is no"
-        self._say(member.name_span, f"{where} `{member.name}`{suggestion(member.name, fields)}")
+                key, where = (f"{member.span}",), "there is no"
+        said = f"{where} `{member.name}`{suggestion(member.name, fields)}"
+        self._say_unknown((*key, member.name), member.name_span, said)
 
     def _step(self, member: Member) -> Shape:
         shape = self._shapes.get(member.name)
         if shape is None:
-            self._say(member.name_span, f"there is no step `{member.name}`{suggestion(member.name, self._shapes)}")
+            said = f"there is no step `{member.name}`{suggestion(member.name, self._shapes)}"
+            self._say_unknown(("steps", member.name), member.name_span, said)
             return ANY
         if member.name not in self._ran and not self._in_flow:
             self._say(member.name_span, f"`{member.name}` is read before it has run")

@@ -17,6 +17,7 @@ from bide.authoring.language.tree import (
     Http,
     Index,
     ListOf,
+    Machine,
     MapOf,
     Member,
     Root,
@@ -25,6 +26,7 @@ from bide.authoring.language.tree import (
     Text,
     Unary,
     WaitFor,
+    all_steps,
 )
 from bide.authoring.language.typing import LINKS
 
@@ -76,6 +78,28 @@ def parts_of(expression: Expression) -> Iterator[Expression]:
             inner = []
     for part in inner:
         yield from parts_of(part)
+
+
+def names_in(machine: Machine) -> set[str]:
+    """What data of the machine's runs is called, as far as the file says: fields, entries and steps."""
+    found = {field.name for field in (*(machine.accepts or ()), *(machine.responds or ()))}
+    for step in all_steps(machine):
+        found.add(step.name)
+        match step:
+            case WaitFor(schema=fields) | Call(returns=fields) | AskModel(returns=fields):
+                found |= {field.name for field in fields or ()}
+            case _:
+                pass
+        for expression in expressions_of(step):
+            for part in parts_of(expression):
+                match part:
+                    case MapOf(entries=entries):
+                        found |= {entry.name for entry in entries}
+                    case Member(name=name):
+                        found.add(name)
+                    case _:
+                        pass
+    return found
 
 
 def links_in(step: Step) -> tuple[str, ...]:

@@ -16,6 +16,10 @@ ROWS: Final = """
 machine       | máquina          | machine          | Maschine         | マシン       | 机器     | 머신
 language      | idioma           | langue           | Sprache          | 言語         | 语言     | 언어
 version       | versión          | version          | Version          | バージョン   | 版本     | 버전
+queue         | cola             | file             | Warteschlange    | キュー       | 队列     | 대기열
+priority      | prioridad        | priorité         | Priorität        | 優先度       | 优先级   | 우선순위
+retries       | reintentos       | reprises         | Wiederholungen   | 再試行回数   | 重试次数 | 재시도횟수
+redact        | oculta           | masque           | verbirgt         | 伏せる       | 隐藏     | 숨기다
 accepts       | acepta           | accepte          | akzeptiert       | 受け取る     | 接受     | 받다
 responds with | responde con     | répond avec      | antwortet mit    | 応答する     | 回应     | 응답하다
 implements    | implementa       | implémente       | implementiert    | 実装する     | 实现     | 구현하다
@@ -98,7 +102,8 @@ TABLE: Final = {
 
 # Which keywords can stand where.
 FILE: Final = ("machine", "language")
-SECTIONS: Final = ("version", "accepts", "responds with", "subscribes", "implements", "on failure", "flows")
+HEADING: Final = ("version", "queue", "priority", "retries", "redact")
+SECTIONS: Final = (*HEADING, "accepts", "responds with", "subscribes", "implements", "on failure", "flows")
 STEPS: Final = (
     "compute", "action", "ask", "decide", "emit", "launch", "wait for", "run", "for each", "on failure", "flows"
 )  # fmt: skip
@@ -118,9 +123,26 @@ USER_KEYS: Final = frozenset({*CALL_KEYS, *EMIT_KEYS})  # names of arguments sta
 ROOTS: Final = ("input", "steps", "secrets", "error")
 CONSTANTS: Final = {"true": True, "false": False, "null": None, "forever": "forever"}
 EXPRESSION: Final = (*ROOTS, *CONSTANTS, "and", "or", "not")
-NAME_LIKE: Final = frozenset({*TYPES, *HTTP_KEYS, *CALL_KEYS, *WAIT_KEYS, *EMIT_KEYS, "version", "collect"}) - {
+NAME_LIKE: Final = frozenset({*TYPES, *HTTP_KEYS, *CALL_KEYS, *WAIT_KEYS, *EMIT_KEYS, *HEADING, "collect"}) - {
     "machine"
 }
+
+KEYS: Final = tuple(dict.fromkeys((*HTTP_KEYS, *CALL_KEYS, *MODEL_KEYS, *WAIT_KEYS, *EMIT_KEYS)))  # before a colon
+
+# Where a keyword belongs, for those who put it elsewhere; what is in «…» is said in the language of the file.
+HOMES: Final = (
+    (("machine",), "begins a machine, at the left edge of the file"),
+    (("flow",), "begins a flow; flows stand under `«flows»`"),
+    (("accepts", "responds with", "subscribes", "implements", "flows"), "stands right under `«machine» NAME`"),
+    (tuple(keyword for keyword in STEPS if keyword not in ("on failure", "flows")),
+     "is a step; steps stand under `«implements»`, in a flow or in a branch"),
+    (BRANCHES, "is a branch; it stands under `«decide» NAME`, indented"),
+    (PARTS, "is part of a step; it stands under the step, indented"),
+)  # fmt: skip
+HOMES_BEFORE_A_COLON: Final = (
+    (KEYS, "is said of a step; it stands under the step, indented"),
+    (HEADING, "is said of a machine; it stands right under `«machine» NAME`"),
+)
 
 
 class Phrase(NamedTuple):
