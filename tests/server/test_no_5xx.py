@@ -41,8 +41,9 @@ async def test_no_combination_of_odd_values_makes_a_5xx(store_url: str) -> None:
                 body, query = _some(dice, endpoint.body, 0.7), _some(dice, endpoint.query, 0.4)
                 keys = {"Idempotency-Key": dice.choice("abc")} if dice.random() < 0.3 else {}
                 sent = body if endpoint.method != "GET" else None
+                method = "HEAD" if endpoint.media_type == "text/event-stream" else endpoint.method  # it may have no end
                 response = await http.request(
-                    endpoint.method, path, json=sent, params={k: str(v) for k, v in query.items()}, headers=keys
+                    method, path, json=sent, params={k: str(v) for k, v in query.items()}, headers=keys
                 )
                 assert response.status_code < 500, (endpoint.method, path, body, query, response.text)
 

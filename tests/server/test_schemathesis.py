@@ -88,5 +88,7 @@ def as_request(http: httpx.AsyncClient, parts: dict[str, Any]) -> httpx.Request:
         for name, value in parts["headers"].items()
         if name.lower() in ("content-type", "idempotency-key")
     }
+    if parts["url"].endswith("/v1/stream") and parts["method"] == "GET":
+        parts["method"] = "HEAD"  # all the same, but for what may have no end
     body = {"json": parts["json"]} if "json" in parts else {"content": parts.get("data")}
     return http.build_request(parts["method"], parts["url"], params=parts["params"], headers=headers, **body)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +20,7 @@ from bide.engine.emissions import Emissions
 from bide.engine.looks import Looks
 from bide.engine.ports import Ports
 from bide.engine.settings import Settings
+from bide.engine.tail import Tail
 from bide.errors import BadConfiguration
 from bide.stores.encryption import AesGcm
 from bide.stores.interface import Executed, Now, Store
@@ -40,11 +41,12 @@ class Runtime:
         self.ports = ports
         self.committer = Committer(store, settings.batch)
         self.looks = Looks(store)
+        self.tail = Tail(store, settings.poll_interval.total_seconds())
         self.emissions = Emissions(registry, settings, ports)
         self.committer.listeners.append(self.announce)
         self._signer: Signer | None = None
         self.counts: Counter[tuple[str, str]] = Counter()  # by name of the metric, and reason or transport
-        self._ends: dict[RunId, list[Ear]] = {}
+        self._ends: dict[RunId, list[asyncio.Future[Run | None]]] = {}
 
     async def open(self) -> None:
         await self.store.open()
@@ -77,65 +79,43 @@ class Runtime:
                 in_own_transaction.reset(token)
 
     async def close(self) -> None:
+        self.tail.close()
         await self.committer.drain()
         await self.looks.drain()
         await self.store.close()
 
     def announce(self, done: Executed) -> None:
-        """Tell those in this process who wait for a run's end."""
+        """Tell those in this process who wait for a run's end, or follow the ledgers."""
+        self.tail.grew()
         for run in done.ended:
-            for ear in self._ends.get(run.id, ()):
-                ear.tell(run)
+            for waiter in self._ends.pop(run.id, ()):
+                _tell(waiter, run)
 
     @property
     def awaited_ends(self) -> int:
         """How many runs have somebody in this process who waits for their end."""
         return len(self._ends)
 
-    @contextmanager
-    def listening(self, run_id: RunId) -> Iterator[Ear]:
-        """Hear of the end of a run from here on, also while doing something else."""
-        ears, ear = self._ends.setdefault(run_id, []), Ear()
-        ears.append(ear)
-        try:
-            yield ear
-        finally:
-            ears.remove(ear)
-            if not ears:
-                del self._ends[run_id]
-
     async def end_of(self, run_id: RunId, seconds: float) -> Run | None:
         """Wait for the end of a run, as far as this process brings it about; None when the time is up."""
-        with self.listening(run_id) as ear:
-            return await ear.hear(seconds)
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[Run | None] = loop.create_future()
+        waiters = self._ends.setdefault(run_id, [])
+        waiters.append(waiter)
+        alarm = loop.call_later(seconds, _tell, waiter, None)
+        try:
+            return await waiter
+        finally:
+            alarm.cancel()
+            if waiter in waiters:
+                waiters.remove(waiter)
+            if not waiters and self._ends.get(run_id) is waiters:
+                del self._ends[run_id]
 
 
-class Ear:
-    """Hears of the end of one run, as far as this process brings it about."""
-
-    def __init__(self) -> None:
-        self.run: Run | None = None  # as it ended
-        self._waiter: asyncio.Future[None] | None = None
-
-    def tell(self, run: Run) -> None:
-        self.run = run
-        self._wake()
-
-    async def hear(self, seconds: float) -> Run | None:
-        """The run that has ended; None when the time is up."""
-        if self.run is None:
-            loop = asyncio.get_running_loop()
-            self._waiter = loop.create_future()
-            alarm = loop.call_later(seconds, self._wake)
-            try:
-                await self._waiter
-            finally:
-                alarm.cancel()
-        return self.run
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+def _tell(waiter: asyncio.Future[Run | None], run: Run | None) -> None:
+    if not waiter.done():
+        waiter.set_result(run)
 
 
 def open_store(

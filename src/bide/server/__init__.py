@@ -36,6 +36,10 @@ class Server:
         self._lifespan = lifespan
         self.api = Api(runtime, ENDPOINTS)
 
+    def leave(self) -> None:
+        """End streams, so that their connections do not hold up a stop."""
+        self.api.leave()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await self.api(scope, receive, send)

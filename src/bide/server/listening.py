@@ -83,6 +83,9 @@ class Listener(uvicorn.Server):
         yield
 
     def stop(self) -> None:
+        leave = getattr(self.config.app, "leave", None)
+        if leave is not None:
+            leave()
         self.should_exit = True
 
 

@@ -56,7 +56,7 @@ def _operation(endpoint: Endpoint, known: dict[Any, Any], components: dict[str, 
         )
     statuses = {*endpoint.refusals, *EVERY, *(() if endpoint.is_public else WITH_KEY)}
     responses: dict[str, Any] = {
-        str(status): {"description": "Done", "content": {"application/json": {"schema": known[type_]}}}
+        str(status): {"description": "Done", "content": {endpoint.media_type: {"schema": known[type_]}}}
         for status, type_ in endpoint.answers.items()
     }
     problem = {"application/problem+json": {"schema": known[Problem]}}

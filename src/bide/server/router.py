@@ -48,6 +48,11 @@ class Api:
         self._keys_of: Runtime | None = None
         self._body_seconds = body_seconds
 
+    def leave(self) -> None:
+        """End what would go on for ever: the process stops."""
+        if self._keys_of is not None:
+            self._keys_of.tail.close()
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; whatever happens, there is an answer."""
         response: Any

@@ -14,6 +14,7 @@ from bide.core.records import FINAL
 from bide.core.records import Run as RunRow
 from bide.errors import BadInput, DuplicateRun, RunIsFinal, RunTimeoutError
 from bide.server.calls import Answer, Call, Endpoint
+from bide.server.places import POLLS, place
 from bide.views import Explanation, LedgerEntry, RunInfo, StepInfo, run_info
 
 
@@ -185,7 +186,8 @@ async def result(call: Call) -> Answer:
     if row.status not in FINAL and asked.wait is not None:
         limit = duration(asked.wait, "wait") or timedelta(0)
         try:
-            row = await call.client._end(run_id, min(limit, call.runtime.settings.longest_poll), look_first=True)
+            with place(call, "result", POLLS):
+                row = await call.client._end(run_id, min(limit, call.runtime.settings.longest_poll), look_first=True)
         except RunTimeoutError:
             row = await call.client._find(run_id)
     info = run_info(row)

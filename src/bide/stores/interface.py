@@ -85,6 +85,13 @@ class InteractionFilter(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None = None
 
 
+class Streamed(msgspec.Struct, frozen=True):
+    """A page of a ledger and its place in the stream of all of them."""
+
+    place: str
+    page: LedgerPage | None  # None: of another workspace
+
+
 class Violation(msgspec.Struct, frozen=True):
     """A row that breaks an invariant."""
 
@@ -243,6 +250,17 @@ class Store(Access, Protocol):
         """What steps and waits of a workflow came to, in any order."""
 
     async def ledger(self, run_id: str) -> Sequence[LedgerPage]: ...
+    async def stream(self, workspace: str, place: str, *, limit: int) -> Sequence[Streamed]:
+        """The pages of the ledgers of all runs from *place* on, the empty text being the beginning, in one order.
+
+        Pages of one run come in their order. Once a page was given, none comes before it any more, however long the
+        commit of another one takes to become visible. Fewer than *limit*: there is no more for now. Raises
+        `ValueError` for what is no place of this store.
+        """
+
+    async def stream_end(self) -> str:
+        """A place behind everything that `stream` gives now, and before everything that it will give later."""
+
     async def unused(self, workspace: str, *, limit: int) -> Sequence[Unused]: ...
     async def audit(self) -> Sequence[Violation]:
         """Every row that breaks an invariant; none in a healthy store (D11)."""

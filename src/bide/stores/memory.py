@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -46,9 +47,11 @@ from bide.stores.interface import (
     InteractionFilter,
     Now,
     RunFilter,
+    Streamed,
     Violation,
     WaitFilter,
 )
+from bide.stores.pages import place_number
 from bide.stores.transaction import transact
 
 
@@ -66,6 +69,8 @@ class MemoryStore:
         self._queue: dict[RunId, QueueEntry] = {}
         self._timers: dict[RowKey, Timer] = {}
         self._ledger: dict[RunId, list[LedgerPage]] = {}
+        self._stream: list[tuple[int, LedgerPage]] = []  # pages by their places
+        self._places = 0
         self._chores: dict[str, Chore] = {}
         self._steps: dict[RunId, dict[str, StepRow]] = {}
         self._units: dict[RowKey, Unit] = {}
@@ -199,6 +204,7 @@ class MemoryStore:
                 self._ledger.pop(run_id, None)
                 self._inbox.pop(run_id, None)
                 self._steps.pop(run_id, None)
+            self._stream = [streamed for streamed in self._stream if streamed[1].run_id not in ids]
             self._waits = {key: wait for key, wait in self._waits.items() if key[0] not in ids}
             self._units = {key: unit for key, unit in self._units.items() if key[0] not in ids}
             self._items = {key: items for key, items in self._items.items() if key[0] not in ids}
@@ -324,6 +330,17 @@ class MemoryStore:
 
     async def ledger(self, run_id: str) -> Sequence[LedgerPage]:
         return list(self._ledger.get(RunId(run_id), ()))
+
+    async def stream(self, workspace: str, place: str, *, limit: int) -> Sequence[Streamed]:
+        first = bisect_left(self._stream, place_number(place), key=lambda streamed: streamed[0])
+        found = self._stream[first : first + limit]
+        return [Streamed(str(at), page if self._is_of(page.run_id, workspace) else None) for at, page in found]
+
+    def _is_of(self, run_id: RunId, workspace: str) -> bool:
+        return self._runs[run_id].workspace == workspace
+
+    async def stream_end(self) -> str:
+        return str(self._places + 1)
 
     async def unused(self, workspace: str, *, limit: int) -> Sequence[Unused]:
         found = [unused for unused in self._unused.values() if unused.workspace == workspace]
@@ -492,6 +509,8 @@ class MemoryStore:
             self._items.setdefault((item_run, section), {})[no] = item
         for page in changes.pages():
             self._ledger.setdefault(page.run_id, []).append(page)
+            self._places += 1
+            self._stream.append((self._places, page))
         for unused in changes.unused:
             self._unused.setdefault((unused.workspace, unused.id), unused)  # the same delivery may be tried again
         for unused_key in changes.unused_deleted:

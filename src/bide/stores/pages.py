@@ -124,3 +124,14 @@ def text_or_nothing(page: bytes) -> str:
         return unpack(page)
     except DamagedPage:
         return ""
+
+
+def place_number(text: str) -> int:
+    """A place in the stream of a store that has one writer at a time; raises `ValueError` for anything else.
+
+    >>> place_number("771"), place_number("")
+    (771, 0)
+    """
+    if len(text) > 18 or not (f"0{text}".isascii() and f"0{text}".isdigit()):
+        raise ValueError(f"{text!r} is no place of this store")
+    return int(text or "0")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -21,6 +22,7 @@ class WorldTransport(httpx.AsyncBaseTransport):
 
     def __init__(self, api: Any, key: Key, runtime: Runtime, settle: Callable[[], Awaitable[None]] | None) -> None:
         self._inner = httpx.ASGITransport(api, raise_app_exceptions=True)
+        self._api = api
         self._key: Key | None = key
         self._runtime = runtime
         self._settle = settle
@@ -29,10 +31,63 @@ class WorldTransport(httpx.AsyncBaseTransport):
         key, self._key = self._key, None
         if key is not None:
             await self._runtime.store.add_key(key)
+        if request.method == "GET" and request.url.path.endswith("/v1/stream"):
+            return await stream(self._api, request)
         response = await self._inner.handle_async_request(request)
         if self._settle is not None and request.method not in ("GET", "HEAD", "OPTIONS"):
             await self._settle()
         return response
+
+
+async def stream(api: Any, request: httpx.Request) -> httpx.Response:
+    """An answer whose body is read as it comes; httpx' own transport waits for its end, and a stream may have none."""
+    begun: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+    parts: asyncio.Queue[bytes | None] = asyncio.Queue(1)
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()  # nobody hangs up: the task is cancelled
+        raise AssertionError("never set")
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            begun.set_result(message)
+            return
+        if message.get("body"):
+            await parts.put(message["body"])
+        if not message.get("more_body", False):
+            await parts.put(None)
+
+    url = request.url
+    scope = {
+        "type": "http",
+        "method": request.method,
+        "path": url.path,
+        "raw_path": url.raw_path.partition(b"?")[0],
+        "query_string": url.query,
+        "headers": [(name.lower(), value) for name, value in request.headers.raw],
+        "root_path": "",
+        "scheme": url.scheme,
+    }
+    task = asyncio.create_task(api(scope, receive, send))
+    await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
+    if not begun.done():
+        await task
+    start = await begun
+    return httpx.Response(start["status"], headers=start["headers"], stream=_Parts(parts, task))
+
+
+class _Parts(httpx.AsyncByteStream):
+    def __init__(self, parts: asyncio.Queue[bytes | None], task: asyncio.Task[None]) -> None:
+        self._parts = parts
+        self._task = task
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while (part := await self._parts.get()) is not None:
+            yield part
+
+    async def aclose(self) -> None:
+        self._task.cancel()
+        await asyncio.wait({self._task})
 
 
 def http_client(

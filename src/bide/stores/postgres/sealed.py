@@ -48,7 +48,7 @@ class Rows:
         item, wait = rows.read_pair(row)
         return (item, wait) if self.sealing is None else (self.sealing.open(item), self.sealing.open(wait))
 
-    def read_page(self, row: Row) -> LedgerPage:
+    def read_page(self, row: Row | tuple[Any, ...]) -> LedgerPage:
         run_id, seq, page = row
         return rows.read_page((run_id, seq, self.packed_page(run_id, seq, page)))
 

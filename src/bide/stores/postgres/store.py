@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random as randomness
+import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -39,6 +40,7 @@ from bide.stores.interface import (
     InteractionFilter,
     Now,
     RunFilter,
+    Streamed,
     Violation,
     WaitFilter,
 )
@@ -390,6 +392,18 @@ class PostgresStore(PostgresAccess):
     async def ledger(self, run_id: str) -> Sequence[LedgerPage]:
         return [self._rows.read_page(row) for row in await self._transactions.read("select_ledger", run_id)]
 
+    async def stream(self, workspace: str, place: str, *, limit: int) -> Sequence[Streamed]:
+        rows = await self._transactions.read("select_stream", workspace, *_place(place), limit)
+        return [self._streamed(*row) for row in rows]
+
+    def _streamed(self, place: str, run_id: str, seq: int, entries: bytes | None) -> Streamed:
+        page = self._rows.read_page((run_id, seq, entries)) if entries is not None else None
+        return Streamed(f"{place}.{run_id}.{seq}", page)
+
+    async def stream_end(self) -> str:
+        [(last,)] = await self._transactions.read("select_stream_end")
+        return str(int(last) + 1) if last is not None else ""
+
     async def unused(self, workspace: str, *, limit: int) -> Sequence[Unused]:
         return [self._rows.read_unused(row) for row in await self._transactions.read("select_unused", workspace, limit)]
 
@@ -405,3 +419,15 @@ class PostgresStore(PostgresAccess):
 
 def _nothing() -> None:
     return None
+
+
+def _place(text: str) -> tuple[str, str, int]:
+    """The number of a place, and the run and page that have it.
+
+    >>> _place("771.run_7.3"), _place("771"), _place("")
+    (('771', 'run_7', 3), ('771', '', 0), ('0', '', 0))
+    """
+    found = re.fullmatch(r"([0-9]{0,19})(?:\.([!-~]{1,200})\.([0-9]{1,9}))?", text)
+    if found is None:
+        raise ValueError(f"{text!r} is no place of this store")
+    return found[1] or "0", found[2] or "", int(found[3] or 0)

@@ -49,9 +49,11 @@ from bide.stores.interface import (
     InteractionFilter,
     Now,
     RunFilter,
+    Streamed,
     Violation,
     WaitFilter,
 )
+from bide.stores.pages import place_number
 from bide.stores.sealing import Codec, Sealing
 from bide.stores.sqlite import rows
 from bide.stores.sqlite.access import SqliteAccess
@@ -381,6 +383,18 @@ class SqliteStore(SqliteAccess):
 
     async def ledger(self, run_id: str) -> Sequence[LedgerPage]:
         return await self._read(lambda c: [self._rows.page_of(row) for row in c.execute(SQL["load_ledger"], (run_id,))])
+
+    async def stream(self, workspace: str, place: str, *, limit: int) -> Sequence[Streamed]:
+        parameters = {"workspace": workspace, "place": place_number(place), "limit": limit}
+        return await self._read(lambda c: [self._streamed(row) for row in c.execute(SQL["stream"], parameters)])
+
+    def _streamed(self, row: rows.Row) -> Streamed:
+        place, *page = row
+        return Streamed(str(place), self._rows.page_of(tuple(page)) if page[-1] is not None else None)
+
+    async def stream_end(self) -> str:
+        last = await self._read(lambda c: c.execute(SQL["stream_end"]).get)
+        return str(last + 1) if last is not None else ""
 
     async def unused(self, workspace: str, *, limit: int) -> Sequence[Unused]:
         """The newest, oldest first."""

@@ -42,6 +42,7 @@ from bide.testing.store_contract.races import Races
 from bide.testing.store_contract.reads import Reads
 from bide.testing.store_contract.retention import Retention
 from bide.testing.store_contract.round_trips import RoundTrips
+from bide.testing.store_contract.stream import Streaming
 from bide.testing.store_contract.timers import Timers
 from bide.testing.store_contract.turns import Turns
 from bide.testing.world import VirtualClock
@@ -72,6 +73,7 @@ class StoreContract(
     Access,
     Answers,
     Events,
+    Streaming,
 ):
     """Every promise of `bide.stores.interface.Store`. A subclass provides the fixture `open_store`."""
 

@@ -1,0 +1,2 @@
+-- The newest place.
+SELECT max(place) FROM ledger
