@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections import deque
 from typing import Any
+from weakref import WeakSet
 
 import bide
+from bide.authoring.workflow.loop import BodyLoop
+from bide.authoring.workflow.turn import WorkflowTurn
 from bide.testing import world
 
 Step = bide.Step
@@ -131,3 +136,83 @@ async def test_F1_annotations_that_are_found_later_are_read_later() -> None:
         finally:
             del late.__globals__["Later"]
     assert [type(result["number"]) for result in seen] == [int, float]
+
+
+async def test_F3_combined_waits_are_handed_over_in_the_order_of_their_answers_in_every_replay(store_url: str) -> None:
+    """F3: who combines waits asks for all of them, so the one that is asked for first is not the first to be had."""
+    app, seen = bide.App(), list[list[str]]()
+
+    @app.workflow("both")
+    async def both(step: Step) -> list[str]:
+        order: list[str] = []
+        seen.append(order)
+        waits = {name: step.receive(name, name, timeout=bide.FOREVER) for name in ("one", "two")}
+        first = await step.first("first", *waits.values())
+        order.append(first.value.name)
+        third = await step.receive("three", "three", timeout=bide.FOREVER)
+        order.append(third.name)
+        return order
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("both")
+        await there.signal(run.id, "two")
+        await there.signal(run.id, "one")
+        await there.signal(run.id, "three")
+        assert await there.result(run.id) == ["two", "three"]
+    assert [order[0] for order in seen if order] == ["two"] * len([order for order in seen if order])
+
+
+async def test_F3_a_wait_that_ended_with_an_error_raises_it_again_in_every_replay() -> None:
+    app, seen = bide.App(), list[str]()
+
+    @app.workflow("late")
+    async def late(step: Step) -> str:
+        try:
+            await step.receive("paid", "paid", timeout="1h")
+        except bide.WaitTimeoutError:
+            seen.append("timeout")
+        return str((await step.receive("more", "more", timeout=bide.FOREVER)).name)
+
+    async with world(app) as there:
+        run = await there.start("late")
+        await there.advance("1h")
+        await there.signal(run.id, "more")
+        assert await there.result(run.id) == "more"
+    assert seen == ["timeout", "timeout"]
+
+
+async def test_a_turn_that_is_over_leaves_nothing_to_the_garbage_collector() -> None:
+    """Thousands of turns a second would keep it busy: what they are made of goes when the last one lets go of it."""
+    app = bide.App()
+
+    @app.workflow("usual")
+    async def usual(step: Step) -> Any:
+        await step.run("begin", same, 1)
+        paid = await step.receive("paid", "paid", timeout="1h")
+        return await step.run("end", same, paid.payload)
+
+    async with world(app) as there:
+        gc.collect()
+        gc.disable()
+        try:
+            run = await there.start("usual")
+            await there.signal(run.id, "paid", 7)
+            assert await there.result(run.id) == 7
+            left = [each for each in gc.get_objects() if isinstance(each, WorkflowTurn | BodyLoop)]
+        finally:
+            gc.enable()
+    assert left == []
+
+
+def test_what_the_loops_of_turns_share_is_not_theirs_to_change() -> None:
+    """A loop begins with what its base class sets; a container among that would be one of all loops."""
+    one, two = BodyLoop(lambda delay, handle: None), BodyLoop(lambda delay, handle: None)
+    shared = {name for name, value in vars(one).items() if vars(two)[name] is value and _is_container(value)}
+    assert shared <= {"_asyncgens"}, "which these loops leave empty"
+    for loop in (one, two):
+        loop.shut()
+        assert loop.is_closed()
+
+
+def _is_container(value: object) -> bool:
+    return isinstance(value, list | dict | set | deque | WeakSet)

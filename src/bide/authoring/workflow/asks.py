@@ -28,7 +28,7 @@ RAISES = Default()
 PURE = "compute"  # the kind of code that reads nothing but stored results: running it again gives the same
 
 
-@dataclass
+@dataclass(slots=True)
 class Code:
     """User code to be run once and remembered."""
 
@@ -45,7 +45,7 @@ class Code:
     task: asyncio.Task[None] | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class Waiting:
     """Something outside to wait for."""
 

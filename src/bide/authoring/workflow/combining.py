@@ -32,7 +32,7 @@ def combined(
             raise BadInput(f"{key!r} combines what wait methods of step give, not {wait!r}")
     if len(set(waits)) < len(waits):
         raise BadInput(f"{key!r} combines one wait twice")
-    return Wait(key, lambda: _Race(loop, key, waits, needed, give, fails_fast).decided)
+    return Wait(key, lambda _: _Race(loop, key, waits, needed, give, fails_fast).decided)
 
 
 class _Race:

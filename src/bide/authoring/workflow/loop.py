@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import sys
 from asyncio import events
 from collections import deque
@@ -26,16 +27,19 @@ class BodyLoop(asyncio.BaseEventLoop):
 
     _ready: deque[asyncio.Handle]  # the base class's own: what is ready to run
 
+    _task_factory: Any  # the base class's own: what the body may have set
+
     def __init__(self, on_timer: Callable[[float, asyncio.TimerHandle], None]) -> None:
-        super().__init__()
+        # There is one loop for each turn, so it is made of what was found out once, and refers to itself nowhere: it
+        # goes when the turn does, and the garbage collector is spared it.
+        vars(self).update(_blank())
+        self._ready = deque()
+        self._scheduled: list[Any] = []
         self._on_timer = on_timer
         self._now = 0.0
         self._is_pumping = False
         self._has_eager_tasks = False  # which run inside of the one that makes them
-        self.asyncgen_hooks = (self._asyncgen_firstiter_hook, self._asyncgen_finalizer_hook)  # type: ignore[attr-defined]
         self._tasks: list[asyncio.Task[Any]] = []
-        self.set_task_factory(self._make_task)  # type: ignore[arg-type]  # it takes what a loop gives
-        self.set_exception_handler(lambda loop, context: None)  # a lost task's error is the run's business, not a log's
 
     # -- running
 
@@ -75,13 +79,18 @@ class BodyLoop(asyncio.BaseEventLoop):
     def shut(self) -> None:
         """Close what is suspended: `finally` blocks run, nothing they do is kept (F15)."""
         stubborn: list[Any] = []
+        closed: list[asyncio.Task[Any]] = []
         with _Running(self):
             while self._tasks:  # a `finally` block may make more of them
                 task = self._tasks.pop()
                 if not task.done():
                     stubborn += _close(task.get_coro())
+                    closed.append(task)
+            for task in closed:
+                _let_go(task)
             self._ready.clear()
         self.close()
+        self._on_timer = _nobody
         _bury(stubborn)
 
     # -- what asyncio asks of a loop
@@ -113,12 +122,19 @@ class BodyLoop(asyncio.BaseEventLoop):
     def is_running(self) -> bool:
         return events._get_running_loop() is self
 
-    def _make_task(self, loop: Any, coroutine: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        if self._task_factory is not None:
+            return super().create_task(coro, **options)
+        self._check_closed()  # type: ignore[attr-defined]  # the base class's own
         self._has_eager_tasks |= bool(options.get("eager_start"))
-        task = asyncio.Task(coroutine, loop=self, **options)
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **options)
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # suspension is how a turn ends
         self._tasks.append(task)
         return task
+
+    def _asyncgen_finalizer_hook(self, agen: Any) -> None:
+        if not self.is_closed():
+            self.call_soon_threadsafe(self.create_task, agen.aclose())
 
     # -- what a body may not do
 
@@ -134,6 +150,22 @@ class BodyLoop(asyncio.BaseEventLoop):
         start_tls = connect_accepted_socket = _refuse
 
 
+@functools.cache
+def _blank() -> dict[str, Any]:
+    """What every loop begins with: all that the base class sets, asked for once.
+
+    Its containers are shared by all loops; those that a loop uses are replaced by its own.
+    """
+    base = asyncio.BaseEventLoop()
+    attributes = {**vars(base), "_exception_handler": _nobody}  # a lost task's error is the run's business, not a log's
+    base.close()
+    return attributes
+
+
+def _nobody(*told: Any) -> None:
+    """Who is told nothing."""
+
+
 class _Running:
     """A loop is the one that the body's code sees, in place of the one that the engine runs on."""
 
@@ -145,7 +177,7 @@ class _Running:
     def __enter__(self) -> None:
         self._outer, self._hooks = events._get_running_loop(), sys.get_asyncgen_hooks()
         events._set_running_loop(self._loop)
-        sys.set_asyncgen_hooks(*self._loop.asyncgen_hooks)
+        sys.set_asyncgen_hooks(None, self._loop._asyncgen_finalizer_hook)
 
     def __exit__(self, *raised: object) -> None:
         sys.set_asyncgen_hooks(*self._hooks)
@@ -173,6 +205,13 @@ class Interruptible(Coroutine[Any, Any, Any]):
 
     def __await__(self) -> Any:
         return self.body.__await__()
+
+
+def _let_go(task: asyncio.Task[Any]) -> None:
+    """Part a task that is closed from the future that it waits for: they refer to each other."""
+    waiter = task._fut_waiter  # type: ignore[attr-defined]
+    if waiter is not None:
+        waiter.cancel()
 
 
 def _close(coroutine: Any) -> list[CoroutineType[Any, Any, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 
 from bide.authoring.workflow.asks import Waiting
 
@@ -11,7 +11,7 @@ class Reservations:
     """Which step ids were reserved in this turn, and what became of them."""
 
     def __init__(self) -> None:
-        self._keys: defaultdict[str, deque[str]] = defaultdict(deque)  # by the id that will take them
+        self._keys: dict[str, deque[str]] = {}  # by the id that will take them
         self._opened: dict[str, Waiting | None] = {}  # by key; None where it was there before this turn
 
     def __contains__(self, key: str) -> bool:
@@ -23,7 +23,7 @@ class Reservations:
 
     def hold(self, id: str, key: str) -> None:
         """The next wait for a signal of this id gets this key."""
-        self._keys[id].append(key)
+        self._keys.setdefault(id, deque()).append(key)
 
     def take(self, id: str) -> str | None:
         return self._keys[id].popleft() if self._keys.get(id) else None

@@ -27,7 +27,8 @@ class Runner:
         self._limit = session.settings.max_payload_bytes
         self._note = note
         self._running: dict[str, Code] = {}
-        self._changed = asyncio.Event()
+        self._has_changed = False
+        self._watching: asyncio.Future[None] | None = None
         self._broken: BaseException | None = None
         self._is_stopping = False
 
@@ -38,12 +39,13 @@ class Runner:
     def start(self, code: Code) -> None:
         self._running[code.key] = code
         code.task = asyncio.create_task(self._run(code), context=code.context)
-        code.task.add_done_callback(self._ended)
 
     async def next_outcome(self) -> None:
         """Wait until a step that runs came to something."""
-        await self._changed.wait()
-        self._changed.clear()
+        if not self._has_changed:
+            self._watching = asyncio.get_running_loop().create_future()
+            await self._watching
+        self._has_changed = False
         broken, self._broken = self._broken, None
         if broken is not None:
             raise broken
@@ -56,19 +58,33 @@ class Runner:
     async def stop(self) -> None:
         """Cancel what runs, without an outcome."""
         self._is_stopping = True
+        self._note = _nobody  # whoever is told is who holds this: neither shall keep the other
+        if not self._running:
+            return
         running = [code.task for code in self._running.values() if code.task is not None and not code.task.done()]
         for task in running:
             task.cancel()
         if running:
             await asyncio.wait(running)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """User code cannot get here with an error; what does is a crash, or a defect of bide."""
-        if not task.cancelled() and task.exception() is not None:
-            self._broken = task.exception()
-            self._changed.set()
+    def _change(self) -> None:
+        self._has_changed = True
+        if self._watching is not None and not self._watching.done():
+            self._watching.set_result(None)
+
+    def _break(self, error: BaseException) -> None:
+        self._broken = error
+        self._change()
 
     async def _run(self, code: Code) -> None:
+        try:
+            await self._try(code)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # not of user code, whose errors are outcomes: a crash, or a defect of bide
+            self._break(error)
+
+    async def _try(self, code: Code) -> None:
         code.attempts += 1
         self._session.reached("before", code.key)
         try:
@@ -78,8 +94,7 @@ class Runner:
             row = NewStep(key=code.key, kind=code.kind, status="done", attempts=code.attempts, result=text)
         except StuckThread as error:
             del self._running[code.key]
-            self._broken = error
-            self._changed.set()
+            self._break(error)
             return
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
@@ -96,22 +111,27 @@ class Runner:
         self._session.reached("after_code", code.key)
         del self._running[code.key]
         self._note(code, row)
-        self._changed.set()
+        self._change()
 
     async def _call(self, code: Code) -> Any:
-        limit = asyncio.timeout(code.timeout.total_seconds() if code.timeout is not None else None)
+        if code.timeout is None:
+            return await self._called(code)
+        limit = asyncio.timeout(code.timeout.total_seconds())
         try:
             async with limit:
-                if code.is_async:
-                    return await code.call()
-                if code.kind != "run":
-                    return code.call()
-                value: Any = await self._in_thread(code)
-                return await value if inspect.isawaitable(value) else value  # a coroutine behind a plain decorator
+                return await self._called(code)
         except TimeoutError as error:
             if limit.expired():
                 raise TimeoutError(f"it took longer than {code.timeout}") from error
             raise
+
+    async def _called(self, code: Code) -> Any:
+        if code.is_async:
+            return await code.call()
+        if code.kind != "run":
+            return code.call()
+        value: Any = await self._in_thread(code)
+        return await value if inspect.isawaitable(value) else value  # a coroutine behind a plain decorator
 
     async def _in_thread(self, code: Code) -> Any:
         """Run code in a thread. One that is out of time cannot be stopped: nothing goes on before it ends (F1)."""
@@ -132,6 +152,10 @@ class Runner:
                     "cannot be stopped"
                 ) from None
             raise
+
+
+def _nobody(code: Code, row: NewStep) -> None:
+    """The turn is over: nobody is told."""
 
 
 async def _kept(call: Awaitable[Any]) -> tuple[Any, BaseException | None]:

@@ -98,10 +98,7 @@ class WorkflowTurn:
         except BaseException:
             self._loop.shut()
             raise
-        coroutine = Interruptible(self._workflow.call(self, Step(self)))
-        body = self._loop.create_task(coroutine)
-        if CANCELLED in self._stored:
-            self._replay.ask(self._stored[CANCELLED], partial(self._cancel, body, coroutine))
+        body = self._begin()
         try:
             return await self._drive(body)
         except HistoryMismatch as error:
@@ -116,6 +113,15 @@ class WorkflowTurn:
             await self._runner.stop()
             self._loop.shut()
 
+    def _begin(self) -> asyncio.Task[Any]:
+        coroutine = self._workflow.call(self, Step(self))
+        if CANCELLED not in self._stored:
+            return self._loop.create_task(coroutine)
+        interruptible = Interruptible(coroutine)
+        body = self._loop.create_task(interruptible)
+        self._replay.ask(self._stored[CANCELLED], partial(self._cancel, body, interruptible))
+        return body
+
     async def _drive(self, body: asyncio.Task[Any]) -> Turn | None:
         while True:
             try:
@@ -128,7 +134,8 @@ class WorkflowTurn:
             if body.done():
                 await self._runner.finish()
                 return await self._end(body)
-            await self._load_answers()
+            if self._has_answers_to_load():
+                await self._load_answers()
             if self._hand_over():
                 continue
             fresh, self._fresh = [code for code in self._fresh if not code.future.done()], []
@@ -145,11 +152,14 @@ class WorkflowTurn:
             else:
                 return await self._suspend()
 
+    def _has_answers_to_load(self) -> bool:
+        asked = self._replay.first
+        return isinstance(asked, Waiting) and bool(asked.notes.get("items")) and "answers" not in asked.notes
+
     async def _load_answers(self) -> None:
         """The answers of many items are in rows of their own: read those of the request that is handed over next."""
         asked = self._replay.first
-        if not isinstance(asked, Waiting) or not asked.notes.get("items") or "answers" in asked.notes:
-            return
+        assert isinstance(asked, Waiting)
         row = self._stored[asked.key]
         rows: list[Interaction] = []
         if row.status == "done":
@@ -279,12 +289,32 @@ class WorkflowTurn:
         """
         key = (self._reserved.take(id) if kind == "signal" else None) or self._replay.key(id)
 
-        def begin() -> asyncio.Future[Any]:
+        def begin(is_alone: bool) -> asyncio.Future[Any]:
             waiting = Waiting(key, kind, self._loop.create_future(), returns, default, **options)
-            self._await(waiting)
+            if not (is_alone and self._give_at_once(waiting)):
+                self._await(waiting)
             return waiting.future
 
         return Wait(key, begin)
+
+    def _give_at_once(self, waiting: Waiting) -> bool:
+        """Give a wait that is awaited now and by itself what is stored, if nothing else comes before that."""
+        row = self._stored.get(waiting.key)
+        if (
+            row is None
+            or row.kind != waiting.kind
+            or waiting.notes  # what it means may have to be read first
+            or not self._loop.has_only_this()
+            or not self._replay.is_next(row)
+        ):
+            return False
+        try:
+            waiting.future.set_result(answer_of(waiting, row))
+        except HistoryMismatch:
+            return False  # the turn finds it again, outside of the body
+        except Exception as error:
+            waiting.future.set_exception(error)
+        return True
 
     def reserve(self, id: str, *, names: Callable[[str], tuple[str, ...]], **options: Any) -> Wait[None]:
         """Hold a signal id for the next wait of this step id; durable before any further step's code starts (F7).
@@ -295,7 +325,7 @@ class WorkflowTurn:
         options["names"] = names(key)
         self._reserved.hold(id, key)
 
-        def begin() -> asyncio.Future[None]:
+        def begin(is_alone: bool) -> asyncio.Future[None]:
             future = self._loop.create_future()
             future.set_result(None)
             waiting = None
@@ -443,9 +473,19 @@ class WorkflowTurn:
     def _note(self, code: Code, row: NewStep) -> None:
         """What it led to rides in the next commit, before any other code starts; the body gets it in its turn."""
         self._outcomes += 1
-        row = msgspec.structs.replace(row, seq=live_seq(self._turn.run.ledger_seq, self._outcomes))
-        self._steps.append(row)
-        self._finished.append((code, StepRow(run_id=self.run.id, **msgspec.structs.asdict(row))))
+        seq = live_seq(self._turn.run.ledger_seq, self._outcomes)
+        self._steps.append(msgspec.structs.replace(row, seq=seq))
+        stored = StepRow(
+            run_id=self.run.id,
+            key=row.key,
+            kind=row.kind,
+            status=row.status,
+            seq=seq,
+            attempts=row.attempts,
+            result=row.result,
+            error=row.error,
+        )
+        self._finished.append((code, stored))
 
     # ------------------------------------------------------------ committing
 

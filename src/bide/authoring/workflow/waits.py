@@ -25,18 +25,21 @@ class Wait(Coroutine[Any, Any, T_co], Generic[T_co]):
     ...     return await answer
     """
 
-    def __init__(self, key: str, begin: Callable[[], asyncio.Future[T_co]]) -> None:
-        """*key* names the wait in messages; *begin* opens it, and is called once."""
+    def __init__(self, key: str, begin: Callable[[bool], asyncio.Future[T_co]]) -> None:
+        """*key* names the wait in messages; *begin* opens it, and is called once.
+
+        It is told whether the wait is awaited now and by itself: its future may be done already then.
+        """
         self.key = key
         self._begin = begin
         self._future: asyncio.Future[T_co] | None = None
-        # Each task that runs this as its coroutine goes through it by itself.
-        self._awaiting: WeakKeyDictionary[asyncio.Task[Any], Generator[Any, Any, T_co]] = WeakKeyDictionary()
+        # Each task that runs this as its coroutine goes through it by itself; most waits are awaited by no task.
+        self._awaiting: WeakKeyDictionary[asyncio.Task[Any], Generator[Any, Any, T_co]] | None = None
 
-    def begin(self) -> asyncio.Future[T_co]:
+    def begin(self, is_alone: bool = False) -> asyncio.Future[T_co]:
         """Open it, once; the future of the body's loop that its outcome completes."""
         if self._future is None:
-            self._future = self._begin()
+            self._future = self._begin(is_alone)
         return self._future
 
     def withdraw(self) -> None:
@@ -75,7 +78,7 @@ class Wait(Coroutine[Any, Any, T_co], Generic[T_co]):
     def __await__(self) -> Generator[Any, Any, T_co]:
         if self._future is not None and self._future.cancelled():
             raise BadInput(f"wait {self.key!r} cannot be awaited again: {self._standing()}")
-        return self.begin().__await__()
+        return self.begin(True).__await__()
 
     # -- as the coroutine of a task
 
@@ -92,12 +95,14 @@ class Wait(Coroutine[Any, Any, T_co], Generic[T_co]):
         return self._steps().throw(raised)
 
     def close(self) -> None:
-        for steps in self._awaiting.values():
+        for steps in (self._awaiting or {}).values():
             steps.close()
 
     def _steps(self) -> Generator[Any, Any, T_co]:
         task = asyncio.current_task()
         assert task is not None, "only a task runs a coroutine"
+        if self._awaiting is None:
+            self._awaiting = WeakKeyDictionary()
         steps = self._awaiting.get(task)
         if steps is None:
             steps = self._awaiting[task] = self.__await__()
