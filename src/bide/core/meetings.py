@@ -145,6 +145,10 @@ class Search:
         self._after = listening.after
         self._listener = _listener(command.workspace, command.run_id, 0, pattern, listening)
 
+    def see(self, newest: int) -> None:
+        """*newest* is the number of the stream's newest event: where none came in between, nothing has to be read."""
+        self.is_over = self.since is None and newest <= self._after
+
     def begin(self, first: int | None) -> None:
         """*first* is the number of the first event since the moment that it looks back to, if there is one."""
         if first is not None:

@@ -126,6 +126,7 @@ def _meet(tables: Tables, view: View, commands: Sequence[AnyCommand]) -> Sequenc
     for workspace, events in meeting.workspaces():
         stream.seqs[workspace] = tables.take_stream(workspace, events)
     for search in meeting.searches:
+        search.see(stream.seqs[search.workspace])
         if search.since is not None:
             search.begin(tables.first_event_since(search.workspace, search.since))
         while not search.is_over:

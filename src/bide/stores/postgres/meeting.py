@@ -29,6 +29,7 @@ async def meet(
     for workspace, events in meeting.workspaces():
         stream.seqs[workspace] = await tables.take(workspace, events)
     for search in meeting.searches:
+        search.see(stream.seqs[search.workspace])
         if search.since is not None:
             search.begin(await tables.first_event_since(search.workspace, search.since))
         while not search.is_over:

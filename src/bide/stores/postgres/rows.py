@@ -212,7 +212,10 @@ def read_chore(row: Row) -> Chore:
 
 
 def read_step(row: Row) -> StepRow:
-    return StepRow(**dict(zip(StepRow.__struct_fields__, row, strict=True)))
+    run_id, key, kind, status, seq, attempts, result, error = row
+    return StepRow(
+        run_id=run_id, key=key, kind=kind, status=status, seq=seq, attempts=attempts, result=result, error=error
+    )
 
 
 def read_interaction(row: Row | tuple[Any, ...]) -> Interaction:
@@ -242,7 +245,10 @@ def read_event(row: Row) -> EventRow:
 
 
 def read_listener(row: Row) -> Listener:
-    return Listener(**dict(zip(Listener.__struct_fields__, row, strict=True)))
+    run_id, no, workspace, topic, eq, pattern, match, channel = row
+    return Listener(
+        run_id=run_id, no=no, workspace=workspace, topic=topic, eq=eq, pattern=pattern, match=match, channel=channel
+    )
 
 
 def read_unused(row: Row) -> Unused:
