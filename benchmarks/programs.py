@@ -154,7 +154,7 @@ async def idle(engine: Engine) -> None:
     """Wait until no turn is running and no run wants one: every run that was started is parked, commit included."""
 
     def has_nothing() -> bool:
-        return engine.free == engine.settings.concurrency  # nor is a claim under way
+        return not engine.active and engine.free == engine.settings.concurrency  # nor is a claim under way
 
     async def is_idle() -> bool:
         if not has_nothing():

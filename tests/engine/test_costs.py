@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import bide
+from bide.core.commands import CommitTurn
 from bide.core.records import RunId, RunStatus
 from bide.engine.engine import Engine
 from tests.support.counting import CountingStore, counted
@@ -105,3 +106,54 @@ async def test_many_who_wait_for_ends_look_at_them_together(store_url: str, monk
         ids = [*(RunId(run.id) for run in runs), RunId("run_gone"), RunId(runs[1].id)]
         assert await asyncio.gather(*map(runtime.looks.has_news, ids)) == [True, False, False, True, False]
         assert asked == [4]
+
+
+async def test_an_event_hands_the_runs_that_it_lets_go_on_to_free_workers_in_its_own_commit(store_url: str) -> None:
+    """One emit and one commit of all ends: nothing has to be claimed while there are slots."""
+    app = bide.App()
+
+    @app.workflow("listen")
+    async def listen(step: bide.Step) -> Any:
+        return (await step.wait_for_event("shipped", event="order.shipped", timeout="1h")).data
+
+    async with real_store(app, store_url, concurrency=20) as opened:
+        runtime, store = counted(opened)
+        client = client_of(runtime)
+        async with Engine(runtime) as engine:
+
+            async def is_idle() -> bool:
+                return not engine.active
+
+            runs = [await client.start("listen") for _ in range(20)]
+            await until(is_idle)
+            before = store.transactions
+            assert (await client.emit("order.shipped", 7)).resumed == 20
+            assert [await run.result() for run in runs] == [7] * 20
+            assert store.transactions - before == 2
+
+
+async def test_a_run_whose_end_is_being_committed_holds_no_slot(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run is claimed and begins while the store still writes the end of the one before it."""
+    app, began = bide.App(), asyncio.Event()
+
+    @app.workflow("short")
+    async def short(step: bide.Step, number: int) -> int:
+        if number == 2:
+            began.set()
+        return number
+
+    async with real_store(app, store_url, concurrency=1) as runtime:
+        execute = runtime.store.execute
+        client = client_of(runtime)
+        first, second = await client.start("short", 1), await client.start("short", 2)
+
+        async def slow_execute(commands: Any, offer: Any = None) -> Any:
+            if any(isinstance(command, CommitTurn) and command.run_id == first.id for command in commands):
+                await asyncio.wait_for(began.wait(), 30)
+            return await execute(commands, offer)
+
+        monkeypatch.setattr(runtime.store, "execute", slow_execute)
+        async with Engine(runtime):
+            assert list(await asyncio.gather(first.result(), second.result())) == [1, 2]

@@ -7,7 +7,8 @@ park and delivery meet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -60,6 +61,11 @@ def parts(commands: Iterable[AnyCommand]) -> Iterator[AnyCommand]:
                 yield from parts((command.command,))
             case _:
                 yield command
+
+
+def may_wake(commands: Sequence[AnyCommand]) -> int:
+    """How many runs a batch may let go on: an event any number, every other command about one."""
+    return sys.maxsize if any(isinstance(command, Emit) for command in commands) else len(commands)
 
 
 def signal_lookups(commands: Iterable[AnyCommand]) -> set[NameKey]:

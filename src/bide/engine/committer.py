@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bide.core.commands import AnyCommand, Committed, Offer, Reply
+from bide.core.plan import may_wake
 from bide.core.records import RunId, Turn
 from bide.errors import StoreUnavailable
 from bide.stores.interface import Executed, Store
@@ -28,7 +29,7 @@ class Committer:
         self._batch = batch
         self._waiting: deque[tuple[AnyCommand, asyncio.Future[Answer]]] = deque()
         self._flushing: asyncio.Task[None] | None = None
-        self.offer: Callable[[int], Offer | None] = lambda commands: None
+        self.offer: Callable[[int], Offer | None] = lambda most: None
         self.settle_offer: Callable[[Offer | None, dict[RunId, Turn]], None] = lambda offer, turns: None
         self.listeners: list[Callable[[Executed], None]] = []
 
@@ -55,9 +56,10 @@ class Committer:
             self._flushing = None
 
     async def _flush_batch(self, taken: list[tuple[AnyCommand, asyncio.Future[Answer]]]) -> None:
-        offer = self.offer(len(taken))
+        commands = [command for command, _ in taken]
+        offer = self.offer(may_wake(commands))
         try:
-            done = await self._store.execute([command for command, _ in taken], offer)
+            done = await self._store.execute(commands, offer)
         except BaseException as error:
             self.settle_offer(offer, {})
             for _, future in taken:

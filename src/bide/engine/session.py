@@ -100,11 +100,11 @@ class TurnSession:
         command = self._command(run, move, consumed=consumed, **history)
         if self.registry.governor.is_asked and not await self._is_allowed(run, command):
             return None
-        engine.committing.add(run.id)
+        engine.begin_commit(run.id, isinstance(move, End))
         try:
             answer = await self._until_taken(command)
         finally:
-            engine.committing.discard(run.id)
+            engine.end_commit(run.id)
         reply = answer.reply
         if isinstance(reply, Committed):
             self.reached("after_commit", run.step)
