@@ -18,6 +18,7 @@ class Scale:
     deadlines: int = 10_000
     listeners: int = 10_000  # runs that one event resumes
     replays: int = 30  # of one run with many steps
+    file_cycles: int = 2_000  # of a machine file, and of the same in Python
     items: int = 10_000  # of one stream
     items_more: int = 100  # times as many, to see what memory does
 
@@ -35,6 +36,7 @@ QUICK = Scale(
     deadlines=1_000,
     listeners=1_000,
     replays=5,
+    file_cycles=500,
     items=2_000,
     items_more=5,
 )
