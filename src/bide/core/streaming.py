@@ -39,6 +39,7 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     first: int = 0
     items: tuple[NewItem, ...] = ()
     is_last: bool = False
+    unit: int = 0  # the wait whose stored output it is, where a failure restarts the whole of it (U5)
 
 
 class Settle(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
@@ -114,3 +115,4 @@ class ClaimedItems(msgspec.Struct, frozen=True, gc=False):
     run: Run | None
     items: tuple[Item, ...] = ()
     stale: int = 0  # outcomes that came too late to count
+    moved: bool = False  # something else came of it: an item was given up, or its stream is given anew

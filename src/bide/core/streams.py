@@ -7,6 +7,7 @@ locked by whoever changes them.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Literal
 
 import msgspec
@@ -18,7 +19,7 @@ from bide.core.commands import CommitTurn, Reply
 from bide.core.deadlines import deadline_of
 from bide.core.durations import deadline_after
 from bide.core.exchanging import NewRequest, terms_of
-from bide.core.moves import close_wait, describe, park, wake
+from bide.core.moves import close_wait, describe, make_ready, park, wake
 from bide.core.records import FINAL, OPEN_WAIT, DeadLetter, Item, Run, RunId, Unit, Wait
 from bide.core.streaming import (
     Ask,
@@ -56,10 +57,15 @@ class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
     dropped: int = 0
     rejected: int = 0
     dead: int = 0  # given up, and waiting for a person
+    unit: int = 0  # the wait whose stored output this stream replays as a whole
+    source: int = 0  # of such a stream: the stage that feeds it, and its name
+    source_name: str = ""
+    failures: int = 0  # of such a stream, since its output was stored
+    restart: bool = False  # such a stream failed and is given anew
 
     @property
     def is_over(self) -> bool:
-        return self.filled and self.done + self.dropped + self.rejected == self.total
+        return self.filled and not self.restart and self.done + self.dropped + self.rejected == self.total
 
 
 _decoder = msgspec.json.Decoder(Progress)
@@ -104,11 +110,14 @@ class Stream:
         self.progress = progress_of(run)
         self._changed: dict[str, list[int]] = {}  # for the ledger
         self.published: list[Publication] = []
+        self._delay = timedelta(0)
 
     # -- items
 
     def begin(self, feed: Feed) -> None:
-        stages = feed.stages
+        stages, before = feed.stages, self.progress
+        for wait in self.draft.open_waits(self.run):  # of a unit that is given anew
+            self.run = close_wait(self.draft, self.run, wait, "cancelled", "restarted")
         self.run = replace(self.run, step=feed.source_name)
         self.progress = Progress(
             at=self.progress.at,
@@ -119,6 +128,10 @@ class Stream:
             stages=[stage.name for stage in stages],
             waits=[0] * len(stages),
             lost=[0] * len(stages),
+            unit=feed.unit,
+            source=before.at if feed.unit else 0,
+            source_name=feed.source_name if feed.unit else "",
+            failures=before.failures if feed.unit and feed.unit == before.unit else 0,
         )
         data = {"section": feed.section, "stages": self.progress.stages, "until": feed.boundary_name}
         self.run = self.draft.put_run(self.draft.record(self.run, "stream_began", data))
@@ -126,6 +139,14 @@ class Stream:
             if stage.kind == "wait":
                 self.run, wait = open_wait(self.draft, self.run, stage)
                 self.progress.waits[at] = wait.no
+
+    def is_worn_out(self, most: int) -> bool:
+        """Whether a unit failed so often that a further item whose worker died is not tried again."""
+        return bool(self.progress.unit) and self.progress.failures + 1 >= most
+
+    def has_left(self, section: int) -> bool:
+        """Whether the run has nothing to do with the items of this stream any more: it is given anew."""
+        return section != self.progress.section or self.progress.restart
 
     def waiting_at(self, no: int, item_no: int) -> Item | None:
         """The item that waits for an answer at the wait with this number."""
@@ -193,6 +214,18 @@ class Stream:
         self.draft.outside.letters[(letter.workspace, letter.id)] = letter
         self.draft.put_item(replace(item, status="dead", due_at=None, claims=0, error=error))
 
+    def restart(self, failed: Item, error: str, delay: timedelta) -> None:
+        """Give the whole unit anew: its stored output is there, so the run goes back to the stage that has it (U5)."""
+        progress = self.progress
+        if progress.restart:
+            return  # another item said so
+        progress.failures += 1
+        progress.restart = True
+        progress.at = progress.source
+        data = {"section": progress.section, "item": failed.item, "failures": progress.failures, "error": error}
+        self.run = self.draft.put_run(self.draft.record(self.run, "unit_restarted", data))
+        self._delay = delay
+
     # -- the run
 
     def close(self) -> Run:
@@ -205,6 +238,8 @@ class Stream:
         if self.published:
             self.run = checkpoints.publish(self.draft, self.run, self.published)
         self.draft.put_run(self.run)
+        if progress.restart:
+            return self._go_back()
         self._fill_waits()
         if self.run.status == "waiting":
             self._release() if progress.is_over else self._stay_parked()
@@ -228,6 +263,17 @@ class Stream:
             run = close_wait(self.draft, run, wait, "completed", "items")
         assert last is not None, "a waiting run is parked on a wait"
         self.run = wake(self.draft, run, last, self.progress.boundary_name)
+
+    def _go_back(self) -> Run:
+        """Let the run begin the unit again. One that is still giving items hears of it with its next commit."""
+        run = self.run
+        if run.status == "waiting":
+            for wait in self.draft.open_waits(run):
+                run = close_wait(self.draft, run, wait, "cancelled", "restarted")
+            run = replace(run, parked_on=None, woken_by=None, step=self.progress.source_name, claims=0)
+            at = deadline_after(self.draft.now, self._delay)
+            self.run = make_ready(self.draft, run, at, "await_resume_released", {"step": run.step})
+        return self.run
 
     def _stay_parked(self) -> None:
         """The run is parked on an open wait as long as there is one; else on the boundary itself."""
@@ -317,6 +363,8 @@ def feed(draft: Draft, run: Run, feed: Feed) -> Run:
     for no, new in enumerate(feed.items, start=feed.first):
         if no >= stream.progress.total:
             stream.add(no, new)
+    if stream.progress.restart:
+        return stream.close()
     if feed.is_last:
         stream.progress.filled = True
         stream.progress.at, stream.progress.value = feed.boundary, msgspec.Raw(b"null")
@@ -326,6 +374,8 @@ def feed(draft: Draft, run: Run, feed: Feed) -> Run:
 def settle(draft: Draft, run: Run, command: CommitTurn) -> tuple[Run, bool]:
     """The stage that fed the stream is through; whether the stream is over already and the run goes on."""
     stream = Stream(draft, run)
+    if stream.progress.restart:
+        return replace(run, attempt=0, step=stream.progress.source_name, woken_by=None), True
     run = replace(run, attempt=0, step=stream.progress.boundary_name, woken_by=None)
     if stream.progress.is_over:
         return run, True
@@ -344,21 +394,27 @@ def claim(draft: Draft, command: ClaimItems) -> Reply:
     run = draft.run(command.run_id)
     if run is None:
         return ClaimedItems(None)
-    stream, claimed = Stream(draft, run), []
+    stream = Stream(draft, run)
+    claimed: list[Item] = []
     for no in command.items:
         item = draft.item((run.id, command.section, no))
         if item is None or item.status != "ready" or item.due_at is None or item.due_at > draft.now:
             continue
-        if run.status in FINAL:
+        if run.status in FINAL or stream.has_left(command.section):
             draft.put_item(replace(item, due_at=None))  # nobody wants it any more
-        elif item.claims >= command.max_claims:
-            stream.give_up(item, f"its work killed its worker {item.claims} times")
+        elif item.claims >= command.max_claims or (item.claims and stream.is_worn_out(command.max_claims)):
+            stream.give_up(item, f"its work killed its worker {max(item.claims, stream.progress.failures + 1)} times")
+        elif item.claims and stream.progress.unit:
+            stream.restart(item, "its worker died", timedelta(0))
+            claimed = []
+            break
         else:
             until = deadline_after(draft.now, command.lease)
             claimed.append(draft.put_item(replace(item, epoch=item.epoch + 1, claims=item.claims + 1, due_at=until)))
-    if stream.progress.dead != progress_of(run).dead:
+    moved = stream.progress != progress_of(run)
+    if moved:
         run = stream.close()
-    return ClaimedItems(run, tuple(claimed))
+    return ClaimedItems(run, tuple(claimed), moved=moved)
 
 
 def renew(draft: Draft, command: RenewItems) -> Reply:
@@ -368,6 +424,8 @@ def renew(draft: Draft, command: RenewItems) -> Reply:
         item = draft.item((command.run_id, command.section, no))
         if run is None or run.status in FINAL or item is None or item.status != "ready" or item.epoch != epoch:
             stale += 1
+        elif item.due_at is None:
+            stale += 1  # its stream is given anew
         else:
             draft.put_item(replace(item, due_at=deadline_after(draft.now, command.lease)))
     return ClaimedItems(run, (), stale)
@@ -381,7 +439,8 @@ def finish(draft: Draft, command: FinishItems) -> Reply:
     stream, kept, stale = Stream(draft, run), [], 0
     for outcome in command.outcomes:
         item = draft.item((run.id, command.section, outcome.item))
-        if item is None or item.status != "ready" or item.epoch != outcome.epoch or item.due_at is None:
+        is_held = item is not None and item.status == "ready" and item.epoch == outcome.epoch
+        if item is None or not is_held or item.due_at is None or stream.has_left(command.section):
             stale += 1
             continue
         item = _after(stream, item, outcome)
@@ -389,7 +448,7 @@ def finish(draft: Draft, command: FinishItems) -> Reply:
             until = deadline_after(draft.now, command.lease)
             kept.append(draft.put_item(replace(item, due_at=until, claims=1)))
     run = stream.close()
-    return ClaimedItems(run, tuple(kept), stale)
+    return ClaimedItems(run, tuple(kept) if not stream.progress.restart else (), stale)
 
 
 def _after(stream: Stream, item: Item, outcome: ItemOutcome) -> Item:
@@ -406,6 +465,9 @@ def _after(stream: Stream, item: Item, outcome: ItemOutcome) -> Item:
             return stream.end(replace(item, status="dropped"))
         case "rejected":
             return stream.end(replace(item, status="rejected", error=outcome.error))
+        case "again" if stream.progress.unit:
+            stream.restart(item, outcome.error or "", outcome.delay)
+            return draft.put_item(replace(item, due_at=None))
         case "again":
             due_at = deadline_after(draft.now, outcome.delay)
             tried = replace(item, attempts=item.attempts + 1, claims=0, due_at=due_at, error=outcome.error)
@@ -422,8 +484,14 @@ def settle_item(draft: Draft, run_id: RunId, section: int, no: int, action: Lite
     if run is None or run.status in FINAL or item is None or item.status != "dead":
         return False
     stream = Stream(draft, run)
+    if stream.has_left(section):
+        return False
     stream.progress.dead -= 1
-    if action == "retry":
+    if action == "retry" and stream.progress.unit:
+        stream.progress.failures = 0
+        stream.restart(item, "a person asked for it", timedelta(0))
+        draft.put_item(replace(item, status="ready", due_at=None))
+    elif action == "retry":
         stream.arrive(replace(item, attempts=0, error=None))
     else:
         stream.end(replace(item, status="rejected"))

@@ -79,7 +79,7 @@ class ItemWork:
         if claimed.run is not None and claimed.items:
             self._note(claimed.items)
             self._begin(claimed.run, claimed.items)
-        return bool(claimed.items)
+        return bool(claimed.items) or claimed.moved
 
     def _begin(self, run: Run, items: Sequence[Item]) -> None:
         """Split what was claimed by stage, and each stage's part among as many tasks as may work at the same time."""

@@ -158,6 +158,7 @@ class Pipeline:
         on_item_timeout: Literal["fail", "reject"] = "fail",
         max_pending: int | None = None,
         key: Callable[[Any], str] | None = None,
+        replay: Literal["item", "unit"] = "item",
         channel: str | None = None,
         assignee: str | None = None,
         group: str | None = None,
@@ -168,12 +169,18 @@ class Pipeline:
         request for each; the other cardinalities send one request, and take or give a list. *timeout* is what each
         request has; with `on_item_timeout="reject"` the stream goes on without an item that was not answered in time.
         *key* gives items business keys. At most *max_pending* requests are unanswered at once.
+
+        Where many come back, the work on them goes on item by item, and what fails is tried again by itself. With
+        `replay="unit"` a failure or a crash restarts the whole of what came back, all items from the first (U5).
         """
         what = f"pipeline {self.name!r}: stage {name!r}"
         try:
             limit = limit_of(timeout, what)
             labels: dict[str, Any] = {"channel": channel, "assignee": assignee, "group": group}
             check_choice(cardinality, CARDINALITIES, "cardinality")
+            check_choice(replay, ("item", "unit"), "replay")
+            if replay == "unit" and not cardinality.endswith("_MANY"):
+                raise BadInput(f'replay="unit" is for what comes back as many, and the cardinality is {cardinality}')
             terms = Terms(
                 transport=transport_name(transport),
                 cardinality=cardinality,
@@ -182,6 +189,7 @@ class Pipeline:
                 on_item_timeout=on_item_timeout,
                 max_pending=max_pending,
                 key=key,
+                replay=replay,
                 labels=labels,
                 schema=schema_for(returns),
             )

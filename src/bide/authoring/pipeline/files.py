@@ -13,7 +13,7 @@ from bide.errors import BadConfiguration, BadDefinition
 WORK = ("expand", "map", "filter", "collect")
 AWAIT = (
     "kind", "name", "cardinality", "transport", "returns", "timeout", "on_item_timeout", "max_pending", "key",
-    "channel", "assignee", "group",
+    "replay", "channel", "assignee", "group",
 )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ class Terms:
     on_item_timeout: Literal["fail", "reject"] = "fail"
     max_pending: int | None = None
     key: Callable[[Any], str] | None = None
+    replay: Literal["item", "unit"] = "item"
     labels: dict[str, Any] = field(default_factory=dict)
 
     def asked(self) -> dict[str, Any]:

@@ -123,32 +123,38 @@ class PipelineTurn:
 
     # ------------------------------------------------------------ streams
 
-    async def _fill(self, place: Placed, source: Any) -> tuple[Move, Feed | None]:
-        """Store what the stage gives, chunk by chunk; the last one goes with the park."""
-        first = self._progress.total if self._is_filling else 0
+    async def _fill(self, place: Placed, source: Any, unit: int = 0) -> tuple[Move, Feed | None]:
+        """Store what the stage gives, chunk by chunk; the last one goes with the park.
+
+        What an earlier try stored is passed over, unless the whole *unit* is to be given anew (U5).
+        """
+        goes_on = self._is_filling and not unit
+        feed = self._fed(place, self._progress.section + (0 if goes_on else 1), unit)
+        first = self._progress.total if goes_on else 0
         waiting: list[NewItem] | None = None
         async for chunk in self._chunks(place, source, first):
             if waiting is not None:
-                await self._feed(self._fed(place, first, waiting))
+                await self._feed(msgspec.structs.replace(feed, first=first, items=tuple(waiting)))
+                if self._progress.restart:
+                    return Settle(), None
                 first += len(waiting)
             waiting = chunk
-        return Settle(), msgspec.structs.replace(self._fed(place, first, waiting or []), is_last=True)
+        return Settle(), msgspec.structs.replace(feed, first=first, items=tuple(waiting or ()), is_last=True)
 
     @property
     def _is_filling(self) -> bool:
         """Whether an earlier try of the stage stored items already."""
         return self._progress.section > 0 and bool(self._progress.boundary) and not self._progress.filled
 
-    def _fed(self, place: Placed, first: int, items: Sequence[NewItem]) -> Feed:
+    def _fed(self, place: Placed, section: int, unit: int) -> Feed:
         pipeline, boundary = self._pipeline, self._pipeline.boundary_after(place.index)
         return Feed(
-            section=self._progress.section + (0 if self._is_filling else 1),
+            section=section,
+            unit=unit,
             source_name=place.stage.name,
             boundary=boundary,
             boundary_name=pipeline.stage_name(boundary),
             stages=tuple(self._fed_stage(inner) for inner in pipeline.places[place.index + 1 : boundary]),
-            first=first,
-            items=tuple(items),
         )
 
     def _fed_stage(self, place: Placed) -> FedStage:
@@ -177,14 +183,15 @@ class PipelineTurn:
 
     async def _wait(self, place: Placed) -> tuple[Move, Feed | None]:
         """Send one request for all that came to this stage; or go on with its answer."""
-        terms, woken_by = place.stage.terms, self._turn.woken_by
+        terms, answered = place.stage.terms, self._answered(place)
         assert terms is not None
-        if woken_by is not None and (woken_by.kind, woken_by.key) == ("request", place.stage.name):
-            [row] = await self._session.answers(self.run, woken_by.no, -1, 1)
+        if answered:
+            [row] = await self._session.answers(self.run, answered, -1, 1)
             answer = row.answer or "null"
             if not terms.many_out:
                 return self._at(place.index + 1, answer), None
-            return await self._fill(place, msgspec.json.decode(answer))
+            unit = answered if terms.replay == "unit" else 0
+            return await self._fill(place, msgspec.json.decode(answer), unit)
         if terms.many_in and self._progress.done == 0:
             if terms.many_out:
                 return await self._fill(place, [])
@@ -205,6 +212,13 @@ class PipelineTurn:
         )
         progress = msgspec.structs.replace(self._progress, at=place.index, value=msgspec.Raw(b"null"))
         return Ask(stage=stage, payload=payload, state=encode_progress(progress)), None
+
+    def _answered(self, place: Placed) -> int:
+        """The number of this stage's wait, where its answer is stored; 0 where it is still to be asked."""
+        woken_by, progress = self._turn.woken_by, self._progress
+        if woken_by is not None and (woken_by.kind, woken_by.key) == ("request", place.stage.name):
+            return woken_by.no
+        return progress.unit if progress.unit and progress.source == place.index else 0
 
     async def _feed(self, feed: Feed) -> None:
         run = await self._session.record(self.run, feed=feed)

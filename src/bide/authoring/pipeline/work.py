@@ -60,7 +60,7 @@ async def _in_loop(
     try:
         return _passed(pipeline, place, run, row, await _call(place, row, item), session)
     except Exception as error:
-        return _failed(pipeline, place, row, error, session)
+        return _failed(pipeline, place, run, row, error, session)
 
 
 def _in_thread(
@@ -75,7 +75,7 @@ def _in_thread(
                 raise TypeError("a plain function gave a coroutine; write `async def`")
             outcomes.append(_passed(pipeline, place, run, row, value, session))
         except Exception as error:
-            outcomes.append(_failed(pipeline, place, row, error, session))
+            outcomes.append(_failed(pipeline, place, run, row, error, session))
     return outcomes
 
 
@@ -110,9 +110,13 @@ def published(stage: Stage, run: Run, key: Any, value: str, item: int | None) ->
     return Publication(checkpoint=stage.checkpoint, key=str(key), value=value, item=item)
 
 
-def _failed(pipeline: Pipeline, place: Placed, row: ItemRow, error: Exception, session: ItemSession) -> ItemOutcome:
+def _failed(
+    pipeline: Pipeline, place: Placed, run: Run, row: ItemRow, error: Exception, session: ItemSession
+) -> ItemOutcome:
     policy = place.stage.retry if place.stage.retry is not None else pipeline.retry
-    failures, said = row.attempts + 1, f"{type(error).__name__}: {message_of(error)}"
+    progress = progress_of(run)
+    failures = (progress.failures if progress.unit else row.attempts) + 1
+    said = f"{type(error).__name__}: {message_of(error)}"
     if isinstance(error, Invalid) or policy.gives_up(failures, error):
         return ItemOutcome(item=row.item, epoch=row.epoch, status="dead", error=said)
     delay = policy.pause(failures, session.ports.random())
