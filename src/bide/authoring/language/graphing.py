@@ -216,7 +216,8 @@ def _quoted(text: str) -> str:
 WIDTH: Final = 240
 HEIGHT: Final = 52
 ROW: Final = 92
-COLUMN: Final = 280
+COLUMN: Final = 430  # what is between two columns is for arrows and what is said of them
+LANE: Final = 14  # between two arrows that go down side by side
 FILL: Final = {"step": "#eef3fb", "wait": "#fdf3dc", "choice": "#eaf6ec", "end": "#f0f0f0"}
 
 
@@ -238,8 +239,10 @@ def svg(graph: Graph) -> str:
     for index, group in enumerate(groups):
         if group:
             parts.append(f'<text x="{30 + index * COLUMN}" y="30" font-weight="bold">flow {escape(group)}</text>')
-    parts += (_line(edge, places) for edge in graph.edges)
+    lanes = _lanes(graph, places)
+    parts += (_line(edge, places, lanes.get(number, 0)) for number, edge in enumerate(graph.edges))
     parts += (_box(node, *places[node.id]) for node in graph.nodes)
+    parts += (_label(edge, places) for edge in graph.edges if edge.label)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -260,24 +263,55 @@ def _short(text: str) -> str:
     return text if len(text) <= 34 else f"{text[:33]}…"
 
 
-def _line(edge: Edge, places: dict[str, tuple[int, int]]) -> str:
+def _is_beside(edge: Edge, places: dict[str, tuple[int, int]]) -> bool:
+    """Whether an arrow leaves its column's middle and goes down, or up, beside the boxes."""
+    (x1, y1), (x2, y2) = places[edge.start], places[edge.end]
+    return x1 == x2 and y2 - y1 != ROW
+
+
+def _lanes(graph: Graph, places: dict[str, tuple[int, int]]) -> dict[int, int]:
+    """For each arrow beside the boxes how far out it goes, so that none lies on another; the short ones inside."""
+    found: dict[int, int] = {}
+    taken: list[tuple[int, int, int, int]] = []  # column, lane, from, to
+    beside = [number for number, edge in enumerate(graph.edges) if _is_beside(edge, places)]
+    for number in sorted(beside, key=lambda number: abs(_height(graph.edges[number], places))):
+        edge = graph.edges[number]
+        x, (top, end) = places[edge.start][0], sorted((places[edge.start][1], places[edge.end][1]))
+        lane = 0
+        while any(x == c and lane == at and top < to and start < end for c, at, start, to in taken):
+            lane += 1
+        taken.append((x, lane, top, end))
+        found[number] = lane
+    return found
+
+
+def _height(edge: Edge, places: dict[str, tuple[int, int]]) -> int:
+    return places[edge.end][1] - places[edge.start][1]
+
+
+def _line(edge: Edge, places: dict[str, tuple[int, int]], lane: int) -> str:
     (x1, y1), (x2, y2) = places[edge.start], places[edge.end]
     dash = ' stroke-dasharray="5 4"' if edge.is_dotted else ""
     if x1 != x2:
-        sx, sy, ex, ey = (x1 + WIDTH, y1 + HEIGHT // 2, x2, y2 + HEIGHT // 2)
-        if x2 < x1:
-            sx, ex = x1, x2 + WIDTH
-        path = f"M{sx} {sy}L{ex} {ey}"
-        label_at = ((sx + ex) // 2, (sy + ey) // 2 - 4)
-    elif y2 - y1 == ROW:
-        middle = x1 + WIDTH // 2
-        path, label_at = f"M{middle} {y1 + HEIGHT}L{middle} {y2}", (middle + 6, y1 + HEIGHT + 24)
-    else:
+        gutter = x2 - 24 if x2 > x1 else x2 + WIDTH + 24
+        start, end = (x1 + WIDTH, x2) if x2 > x1 else (x1, x2 + WIDTH)
+        path = f"M{start} {y1 + HEIGHT // 2}H{gutter}V{y2 + HEIGHT // 2}H{end}"
+    elif _is_beside(edge, places):
         side = x1 + WIDTH
-        bend = side + 14 + 4 * (abs(y2 - y1) // ROW)
-        sy, ey = y1 + HEIGHT // 2 + 8, y2 + HEIGHT // 2 - 8
-        path, label_at = f"M{side} {sy}C{bend} {sy} {bend} {ey} {side} {ey}", (side + 4, sy + 14)
-    label = f'<text x="{label_at[0]}" y="{label_at[1]}" font-size="11" fill="#555">{escape(_short(edge.label))}</text>'
-    return f'<path d="{path}" fill="none" stroke="#555"{dash} marker-end="url(#arrow)"/>' + (
-        label if edge.label else ""
-    )
+        path = f"M{side} {y1 + HEIGHT // 2 + 10}H{side + 18 + LANE * lane}V{y2 + HEIGHT // 2 - 10}H{side}"
+    else:
+        path = f"M{x1 + WIDTH // 2} {y1 + HEIGHT}V{y2}"
+    return f'<path d="{path}" fill="none" stroke="#555"{dash} marker-end="url(#arrow)"/>'
+
+
+def _label(edge: Edge, places: dict[str, tuple[int, int]]) -> str:
+    """What is said of an arrow: where it ends beside the boxes, since many may begin at one; else where it begins."""
+    (x1, y1), (x2, y2) = places[edge.start], places[edge.end]
+    if x1 != x2:
+        x, y = x1 + WIDTH + 80, y1 + HEIGHT // 2 - 5
+    elif _is_beside(edge, places):
+        x, y = x1 + WIDTH + 12, y2 + HEIGHT // 2 - 15
+    else:
+        x, y = x1 + WIDTH // 2 + 6, y1 + HEIGHT + 24
+    halo = 'stroke="#fff" stroke-width="4" paint-order="stroke"'
+    return f'<text x="{x}" y="{y}" font-size="11" fill="#555" {halo}>{escape(_short(edge.label))}</text>'
