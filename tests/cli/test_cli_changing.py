@@ -154,6 +154,20 @@ def test_an_answer_to_a_signal_id_lets_the_workflow_go_on(bide: Bide) -> None:
     assert (unknown.code, "nobody waits for 'approve-2'" in unknown.err) == (1, True)
 
 
+def test_an_answer_is_held_for_a_workflow_that_does_not_wait_yet(bide: Bide) -> None:
+    """F7"""
+    bide.start("echo")  # which makes the store
+    held = bide("complete", "approve-1", "true", "--hold", "10m")
+    assert (held.code, held.out) == (0, "queued: the answer is held for the first wait of approve-1\n")
+    late = bide("complete", "approve-1", "true", "--hold", "10m", "--json")
+    assert (late.code, late.error["code"]) == (1, "already_answered")
+    wrong = bide("complete", "approve-2", "true", "--hold", "soon", "--json")
+    assert (wrong.code, wrong.error["code"]) == (1, "bad_input")
+    run_id = bide.start("approval")
+    bide.work_off()
+    assert bide("show", run_id, "--json").json["result"] is True
+
+
 def test_signal_refuses_what_it_cannot_read(bide: Bide) -> None:
     run_id = bide.start("order")
     assert bide("signal", run_id).code == 2

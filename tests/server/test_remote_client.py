@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -201,3 +202,14 @@ async def test_a_run_explains_itself_over_http(store_url: str) -> None:
         assert said == await w.client().explain(run.id, options="--url http://bide.test")
         assert any(sentence.endswith("--url http://bide.test") for sentence in said.explanation)
         assert (await remote(w).progress(run.id)).expected == 0
+
+
+@pytest.mark.parametrize("hold", ["10m", 600, timedelta(minutes=10)])
+async def test_F7_an_answer_is_held_over_http_too(hold: Any) -> None:
+    async with world(app) as w:
+        receipt = await remote(w).complete("nobody-yet", {"approved": True}, hold=hold)
+        assert (receipt.outcome, receipt.run_id) == ("queued", None)
+        await w.advance("9m")
+        assert await w.unused() == []
+        await w.advance("1m")
+        assert [kept.reason for kept in await w.unused()] == ["expired"]

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+import bide
 from bide.testing import world
 from tests.server.shop import app
 
@@ -161,6 +162,47 @@ async def test_data_over_the_limit_is_413_and_data_at_it_is_taken(store_url: str
         assert code(over) == code(far_over) == (413, "payload_too_large")
         assert at.status_code == 200
         assert len(await w.result(run_id)) == limit - 2
+
+
+async def test_an_answer_with_hold_and_no_open_wait_is_202(store_url: str) -> None:
+    """§7, F7: held for the first wait; where a wait is open it is answered as ever."""
+    async with world(waiting_for_anything(), store_url) as w:
+        http = w.http()
+        body = {"data": {"approved": True}, "hold": "10m"}
+
+        held = await http.post("/v1/signals/gate-7/complete", json=body)
+        second = await http.post("/v1/signals/gate-7/complete", json=body)
+        unheld = await http.post("/v1/signals/gate-7/complete", json={"data": 1})
+        other = await w.http(workspace="other").post("/v1/signals/gate-7/complete", json={"data": 1})
+
+        assert (held.status_code, held.json()["outcome"], held.json()["run_id"]) == (202, "queued", None)
+        assert code(second) == code(unheld) == (410, "already_answered")
+        assert code(other) == (404, "no_target")
+        run = await w.start("gate", "gate-7")
+        assert await w.result(run.id) == {"approved": True}
+        again = await http.post("/v1/signals/gate-7/complete", json={"data": 1})
+        assert code(again) == (410, "already_answered")
+        waiting = await w.start("gate", "gate-8")
+        woken = await http.post("/v1/signals/gate-8/complete", json=body)
+        assert (woken.status_code, woken.json()["run_id"]) == (200, waiting.id)
+
+
+@pytest.mark.parametrize("hold", ["soon", "0s", -1, {"for": "ever"}, True])
+async def test_an_impossible_hold_is_422(hold: Any) -> None:
+    async with world(waiting_for_anything()) as w:
+        response = await w.http().post("/v1/signals/gate-7/complete", json={"data": 1, "hold": hold})
+
+        assert response.status_code == 422
+
+
+def waiting_for_anything() -> bide.App:
+    gates = bide.App()
+
+    @gates.workflow("gate")
+    async def gate(step: bide.Step, signal: str) -> Any:
+        return await step.wait_for_signal("gate", signal=signal, timeout="1h")
+
+    return gates
 
 
 async def test_a_redelivery_under_its_idempotency_key_gets_the_first_answer(store_url: str) -> None:

@@ -94,6 +94,7 @@ async def talk(there: World) -> None:
     assert CANARY in str(await there.ledger(order.id))
     waiting = await there.start("pay", {"card": CANARY})
     await there.complete(f"bank-{waiting.id}", {"card": CANARY})
+    await there.complete("bank-of-nobody", {"card": CANARY}, dedup_key="once", hold="99d")
     async with there.connection() as connection:  # left, and not admitted yet
         await there.client().start("order", {"card": CANARY}, connection=connection)
 

@@ -768,6 +768,7 @@ VALUES ('default', 'run_done', 1, 0, 'waiting', 0, 'order', 'begin', '', 'null',
 """
 
 BREAKS = {
+    "audit_i1_answer_is_held": "INSERT INTO names VALUES ('default', 'signal', 'gate', NULL, 'held', 'msg_1', 0)",
     "audit_i1_inbox_count": "UPDATE runs SET inbox_count = 0 WHERE id = 'run_parked'",
     "audit_i1_signal_is_kept": "DELETE FROM inbox WHERE run_id = 'run_parked'",
     "audit_i2_used_once": PAGE % ("signals_consumed", '{"ids": ["sig_go"]}'),

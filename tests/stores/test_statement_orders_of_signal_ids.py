@@ -1,5 +1,5 @@
 """Answers to signal ids, and what meets them, in every order in which their statements can happen on a
-real server (D4, D5, F4, F5, laws 1, 2)."""
+real server (D4, D5, F4, F5, F7, laws 1, 2)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from bide.core.batch import Draft
 from bide.core.commands import CommitTurn, Complete, NewWait, Suspend
 from bide.core.records import Name, Turn
+from bide.core.requests import LetGo
 from bide.stores.interface import Store
 from bide.stores.postgres import PostgresStore
 from bide.testing.store_contract.making import HOUR, WORKSPACE, a_cancel, a_commit, an_offer, running
@@ -115,6 +116,78 @@ async def the_answer_to_one_wait_and_another_wait_for_its_id(store: PostgresStor
     await waits(store)
     other = await at_work(store, "run_2")
     return [executing("answer", an_answer()), executing("other", waiting(other, "a"))]
+
+
+# Answers that are held (F7)
+
+
+def held(data: str = "7", **changes: Any) -> Complete:
+    return an_answer(data, hold=HOUR, **changes)
+
+
+@story("suspend committed, hold queued: run_1 ready", "suspend committed, hold woke: run_1 ready")
+async def a_hold_and_the_suspend_that_opens_its_wait(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    """Law 2: whichever comes second sees the other."""
+    return [executing("suspend", waiting(await at_work(store), "a")), executing("hold", held())]
+
+
+@story("one queued, other late: no run", "one late, other queued: no run")
+async def two_holds_for_one_id(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    return [executing("one", held("1")), executing("other", held("2"))]
+
+
+@story("one queued, other duplicate: no run", "one duplicate, other queued: no run")
+async def one_hold_sent_twice(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    first = held("1", dedup_key="k")
+    return [executing("one", first), executing("other", replace(first, message_id="msg_again"))]
+
+
+@story(
+    "one committed, other committed: run_1 ready, run_2 waiting",
+    "one committed, other committed: run_1 waiting, run_2 ready",
+)
+async def two_waits_for_one_held_answer(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await store.execute([held(dedup_key="k")])
+    one, other = await at_work(store, "run_1"), await at_work(store, "run_2")
+    return [executing("one", waiting(one, "a")), executing("other", waiting(other, "a"))]
+
+
+@story("suspend committed, end done: run_1 waiting", "suspend committed, end idle: run_1 waiting")
+async def a_wait_and_the_end_of_the_hold_for_it(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    turn = await at_work(store)
+    await store.execute([held()])
+    clock.advance(HOUR)
+    [chore] = await store.due_chores(9)
+    end = LetGo(workspace=WORKSPACE, run_id=chore.run_id, chore=chore)
+    return [executing("suspend", waiting(turn, "a")), executing("end", end)]
+
+
+@story("again queued, end done: no run", "again queued, end idle: no run")
+async def another_hold_and_the_end_of_the_one_before(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await store.execute([held("1")])
+    clock.advance(HOUR)
+    [chore] = await store.due_chores(9)
+    end = LetGo(workspace=WORKSPACE, run_id=chore.run_id, chore=chore)
+    return [executing("again", held("2")), executing("end", end)]
+
+
+@story("answer woke, hold queued: run_1 ready", "answer late, hold woke: run_1 ready")
+async def a_hold_and_the_answer_to_the_open_wait(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await waits(store)
+    return [executing("answer", an_answer("1")), executing("hold", held("2"))]
+
+
+@story("timers done, hold queued: run_1 ready", "timers nothing, hold woke: run_1 ready")
+async def a_hold_and_the_timeout(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await waits(store)
+    clock.advance(HOUR)
+    return [firing_timers(), executing("hold", held())]
+
+
+@story("cancel cancelled, hold queued: run_1 cancelled", "cancel cancelled, hold woke: run_1 cancelled")
+async def a_hold_and_a_cancel(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await waits(store)
+    return [executing("cancel", a_cancel()), executing("hold", held())]
 
 
 @pytest.mark.parametrize("name", STORIES)

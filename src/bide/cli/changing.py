@@ -159,6 +159,15 @@ def complete(
         str | None,
         typer.Option("--dedup-key", metavar="KEY", help="Makes answering again harmless.", show_default=False),
     ] = None,
+    hold: Annotated[
+        str | None,
+        typer.Option(
+            "--hold",
+            metavar="TIME",
+            help="Where no wait is open: keep the answer this long for the first one, such as 10m.",
+            show_default=False,
+        ),
+    ] = None,
     app: AppOption = None,
     store: StoreOption = None,
     url: UrlOption = None,
@@ -170,11 +179,14 @@ def complete(
 
     async def work(session: Session) -> None:
         given = read_json(data, "the data", session.max_payload_bytes)
-        receipt = await session.client.complete(signal_id, given, run_id=run, dedup_key=dedup_key)
+        receipt = await session.client.complete(signal_id, given, run_id=run, dedup_key=dedup_key, hold=hold)
         if session.out.as_json:
             session.out.value(receipt)
         else:
-            session.out.line(f"{receipt.outcome}: {receipt.run_id} {_ANSWERED[receipt.outcome]}", "green")
+            said = f"{receipt.run_id} {_ANSWERED[receipt.outcome]}"
+            if receipt.run_id is None:
+                said = f"the answer is held for the first wait of {signal_id}"
+            session.out.line(f"{receipt.outcome}: {said}", "green")
 
     return perform(Target(app, store, workspace, json, url, key), work)
 

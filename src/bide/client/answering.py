@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from bide.authoring.checks import check_key, check_text
 from bide.authoring.machine import encode
-from bide.client.door import Door
+from bide.client.door import Door, duration
 from bide.client.groups import groups_of
 from bide.client.refusals import raise_refused_answer
 from bide.core.commands import Complete, Denied, Receipt
+from bide.core.durations import Duration
 from bide.core.payloads import digest
 from bide.core.records import RunId
-from bide.errors import Forbidden
+from bide.errors import BadInput, Forbidden
 
 
 class Answering(Door):
@@ -24,13 +26,15 @@ class Answering(Door):
         run_id: str | None = None,
         by: str | None = None,
         dedup_key: str | None = None,
+        hold: Duration | None = None,
         check: bool = True,
     ) -> Receipt:
         """Answer the one wait that holds a signal id; durable when this returns.
 
         The data is checked against the wait's schema before the run is let go on. *run_id* says which run is meant
-        after a collision, *by* who answers. Raises `Forbidden`; and `NoTarget`, `BadInput`, `AlreadyAnswered` and
-        `SignalCollisionError`, or with `check=False` the receipt says so instead.
+        after a collision, *by* who answers. Where no wait is open, *hold* keeps the answer for the first one of that
+        id, for so long; then it is among the unused arrivals. Raises `Forbidden`; and `NoTarget`, `BadInput`,
+        `AlreadyAnswered` and `SignalCollisionError`, or with `check=False` the receipt says so instead.
         """
         runtime = await self._open()
         text = encode(data, runtime.settings.max_payload_bytes, "the data")
@@ -45,6 +49,7 @@ class Answering(Door):
             by=by,
             groups=await groups_of(runtime, by),
             dedup_key=check_text(dedup_key, "dedup key") if dedup_key is not None else None,
+            hold=_hold(hold),
         )
         receipt = await self._submit(command)
         if isinstance(receipt, Denied):
@@ -53,3 +58,10 @@ class Answering(Door):
         if check:
             raise_refused_answer(receipt, signal_id)
         return receipt
+
+
+def _hold(value: Duration | None) -> timedelta | None:
+    found = duration(value, "hold")
+    if found is not None and found <= timedelta(0):
+        raise BadInput(f"hold={value!r}: an answer cannot be held for no time")
+    return found

@@ -205,10 +205,13 @@ class RemoteClient:
         run_id: str | None = None,
         by: str | None = None,
         dedup_key: str | None = None,
+        hold: Duration | None = None,
         check: bool = True,
         **more: Any,
     ) -> Receipt:
-        body = {"data": data, "run_id": run_id, "by": by, "dedup_key": dedup_key, **more}
+        """Answer the one wait that holds a signal id, or with *hold* the first one that will."""
+        held = format_duration(hold) if isinstance(hold, timedelta) else hold
+        body = {"data": data, "run_id": run_id, "by": by, "dedup_key": dedup_key, "hold": held, **more}
         body = {name: value for name, value in body.items() if value is not None or name == "data"}
         return await self._deliver(f"/v1/signals/{quote(signal_id, safe='')}/complete", body, check)
 

@@ -47,7 +47,7 @@ def answer(draft: Draft, command: Answer) -> Reply:
         item = command.item or 0
         receipt = replying.answer(draft, command, run, wait, interaction_of(draft, (run.id, wait.no, item)))
         if isinstance(receipt, Receipt) and receipt.outcome in ("woke", "queued"):
-            remember(draft, command, run)
+            remember(draft, command, run.id)
         return receipt
     if wait.kind in interactions.INTERACTING:
         row = interaction_of(draft, (run.id, wait.no, command.item or 0))
@@ -116,7 +116,7 @@ def _take(
         *given,
         Given(value=raw, by=command.by, at=draft.now, digest=command.digest, receipt=receipt.digest),
     ]
-    remember(draft, command, run)
+    remember(draft, command, run.id)
     run = draft.record(
         run,
         "await_answer_received",
@@ -229,7 +229,7 @@ def _answer_wait(draft: Draft, command: Answer, run: Run, wait: Wait) -> Reply:
         return Receipt(outcome="invalid", run_id=run.id, wait_id=wait.id, reason=reason, problems=(reason,))
     receipt = complete_wait(draft, run, wait, command.message_id, command.data, command.digest, command.by)
     if receipt.outcome == "woke":
-        remember(draft, command, run)
+        remember(draft, command, run.id)
     elif receipt.outcome in ("late", "invalid"):
         keep(draft, command, run, wait, "invalid_payload" if receipt.outcome == "invalid" else receipt.reason or "")
     return receipt
@@ -241,7 +241,7 @@ def _signal(draft: Draft, command: Answer, run: Run, wait: Wait) -> Receipt:
             return Receipt(outcome="no_target", reason="cancelled")
         keep(draft, command, run, wait, LATE[wait.status])
         return Receipt(outcome="late", run_id=run.id, wait_id=wait.id, reason=LATE[wait.status])
-    remember(draft, command, run)
+    remember(draft, command, run.id)
     return admit_signal(
         draft,
         Deliver(

@@ -270,6 +270,12 @@ class Draft:
         key = (workspace, kind, name)
         return self.names[key] if key in self.names else self.view.names.get(key)
 
+    def chore(self, id: str) -> Chore | None:
+        for changed in (self.chores, self.view.changes.chores):
+            if id in changed:
+                return changed[id]
+        return self.view.outside.chores.get(id)
+
     def event(self, workspace: str, id: str) -> EventRow | None:
         return self.view.stream.known.get((workspace, id))
 
@@ -310,7 +316,10 @@ class Draft:
         return item
 
     def put_name(self, name: Name) -> None:
-        self.names[(name.workspace, name.kind, name.name)] = name
+        key = (name.workspace, name.kind, name.name)
+        if key in self.names and self.names[key] is None:
+            self.freed.setdefault(key, None)  # this draft has dropped the row that is there
+        self.names[key] = name
 
     def replace_name(self, name: Name, known: Name | None = None) -> None:
         """Put a name whose row may be there already.

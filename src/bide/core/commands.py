@@ -111,6 +111,7 @@ class Complete(Command, frozen=True, kw_only=True):
     by: str | None = None
     groups: tuple[str, ...] = ()  # of whoever answers, found out before the command
     dedup_key: str | None = None
+    hold: timedelta | None = None  # how long to keep it for the first wait of this id, where none is open (F7)
 
 
 class Emit(Command, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from bide.core import (
     delivery,
     events,
     governing,
+    holding,
     operating,
     outbox,
     replying,
@@ -59,7 +60,7 @@ from bide.core.commands import (
 from bide.core.exchanging import ExpireItems, MarkDispatched, Reject
 from bide.core.hiding import incoming_of
 from bide.core.once import decide_once
-from bide.core.requests import Answer, ChangeWait, HandTask, KeepPoison, SettleChore, SettleDeadLetter
+from bide.core.requests import Answer, ChangeWait, HandTask, KeepPoison, LetGo, SettleChore, SettleDeadLetter
 from bide.core.streaming import ClaimItems, FinishItems, RenewItems
 
 
@@ -135,6 +136,8 @@ def decide(draft: Draft, command: AnyCommand) -> Reply:
             return operating.hand_task(draft, command)
         case SettleChore():
             return outbox.settle_chore(draft, command)
+        case LetGo():
+            return holding.let_go(draft, command)
         case KeepPoison():
             return outbox.keep_poison(draft, command)
         case SettleDeadLetter():

@@ -10,8 +10,10 @@ from msgspec.structs import replace
 from bide.core import agenda, exchanges
 from bide.core.batch import Draft
 from bide.core.commands import CommitTurn, NewChild, NewStep, NewWait, Unseen
+from bide.core.completing import take_held
 from bide.core.deadlines import deadline_of
 from bide.core.events import listen
+from bide.core.holding import is_held
 from bide.core.interactions import open_interaction
 from bide.core.matching import takes
 from bide.core.moves import TELLING_APART, close_wait, describe, signal_name
@@ -222,6 +224,9 @@ def _hold_signal_id(draft: Draft, run: Run, wait: Wait) -> Run:
     if holder.digest == "closed":
         draft.replace_name(signal_name(wait, "open", draft.now), holder)
         return run
+    if is_held(holder):
+        draft.replace_name(signal_name(wait, "open", draft.now), holder)
+        return take_held(draft, run, wait, holder)
     message = f"signal id {signal_id!r} is awaited by {holder.run_id} already; put the run id into it"
     error = RunError(code="SignalCollision", message=message, step=wait.key, type=holder.run_id)
     if not holder.message_id.endswith("!"):

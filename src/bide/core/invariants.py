@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from bide.core import ledger
+from bide.core.holding import chores_of
 from bide.core.matching import takes
 from bide.core.records import (
     FINAL,
     OPEN_INTERACTION,
     OPEN_WAIT,
+    Chore,
     Interaction,
     LedgerPage,
     Listener,
@@ -39,6 +41,7 @@ class Rows(msgspec.Struct, kw_only=True):
     pages: Iterable[LedgerPage]
     interactions: Iterable[Interaction] = ()
     listeners: Iterable[Listener] = ()
+    chores: Iterable[Chore] = ()
 
 
 class BrokenRow(msgspec.Struct, frozen=True):
@@ -82,7 +85,17 @@ def check(rows: Rows) -> list[BrokenRow]:
         ):
             broken.append(BrokenRow("I7", name.name, f"correlation key is held by {name.run_id}, which does not live"))
     broken += _of_listeners(rows.listeners, waits)
+    broken += _of_held_answers(rows.names, rows.chores)
     return broken
+
+
+def _of_held_answers(names: Iterable[Name], chores: Iterable[Chore]) -> Iterator[BrokenRow]:
+    """I1: an answer that is held is there, and the first wait of its signal id finds it."""
+    told, kept = chores_of(names), {chore.id for chore in chores if chore.kind == "hold"}
+    for id in sorted(told - kept):
+        yield BrokenRow("I1", id, "an answer is held, and is not there")
+    for id in sorted(kept - told):
+        yield BrokenRow("I1", id, "is an answer that no wait would find")
 
 
 def _of_listeners(listeners: Iterable[Listener], waits: Mapping[RunId, dict[int, Wait]]) -> Iterator[BrokenRow]:

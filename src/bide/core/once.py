@@ -27,7 +27,7 @@ from bide.core.commands import (
     Started,
     UsedOtherwise,
 )
-from bide.core.records import Name, Run, RunId
+from bide.core.records import NO_RUN, Chore, Name, Run, RunId
 from bide.core.requests import ChangeWait, HandTask, SettleDeadLetter
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def decide_once(draft: Draft, command: Once, decide: Callable[[Draft, AnyCommand
         return _again(earlier.message_id) if earlier.digest == command.digest else UsedOtherwise(command.key)
     reply = decide(draft, command.command)
     kept = _kept(command.command, reply)
-    if kept is None or draft.run(kept[0]) is None:  # a dead letter may outlive its run
+    if kept is None or (kept[0] != NO_RUN and draft.run(kept[0]) is None):  # a dead letter may outlive its run
         return reply
     run_id, text = kept
     row = Name(
@@ -75,14 +75,24 @@ def decide_once(draft: Draft, command: Once, decide: Callable[[Draft, AnyCommand
         draft.put_name(row)
     else:
         draft.replace_name(row)
+    if run_id == NO_RUN:
+        _forget_later(draft, row)
     return reply
+
+
+def _forget_later(draft: Draft, row: Name) -> None:
+    """A key goes with its run; of one that has none, a chore sees to that."""
+    id = f"forget:{len(row.workspace)}:{row.workspace}:{row.name}"
+    draft.chores[id] = Chore(
+        id=id, run_id=NO_RUN, kind="forget", data=row.name, due_at=draft.now + KEPT_FOR, workspace=row.workspace
+    )
 
 
 def _kept(command: AnyCommand, reply: Reply) -> tuple[RunId, str] | None:
     """The run that was changed and the answer as text; None where nothing was done."""
     match reply:
-        case Receipt() if reply.outcome not in REFUSED and reply.run_id is not None:
-            return RunId(reply.run_id), _text(_Kept(receipt=reply))
+        case Receipt() if reply.outcome not in REFUSED and (reply.run_id is not None or reply.outcome == "queued"):
+            return RunId(reply.run_id or NO_RUN), _text(_Kept(receipt=reply))
         case Receipts() if reply.receipts and all(r.outcome not in REFUSED and r.run_id for r in reply.receipts):
             return RunId(reply.receipts[0].run_id or ""), _text(_Kept(receipts=reply.receipts))
         case Started():

@@ -8,7 +8,7 @@ import msgspec
 
 from bide.core.batch import Draft
 from bide.core.commands import Complete, Denied, Receipt
-from bide.core.records import Name, Run, Wait
+from bide.core.records import Name, Run, RunId, Wait
 from bide.core.requests import Answer
 
 
@@ -64,22 +64,22 @@ def admitted_before(draft: Draft, command: Answer | Complete) -> Receipt | None:
     same = earlier.digest == command.digest
     return Receipt(
         outcome="duplicate" if same else "conflict",
-        run_id=earlier.run_id,
+        run_id=earlier.run_id or None,
         message_id=earlier.message_id,
         duplicate=same,
         reason="duplicate" if same else "dedup_conflict",
     )
 
 
-def remember(draft: Draft, command: Answer | Complete, run: Run) -> None:
+def remember(draft: Draft, command: Answer | Complete, run_id: RunId) -> None:
     name = dedup_name(command)
     if name is not None:
         draft.put_name(
             Name(
-                workspace=run.workspace,
+                workspace=command.workspace,
                 kind="dedup",
                 name=name,
-                run_id=run.id,
+                run_id=run_id,
                 digest=command.digest,
                 message_id=command.message_id,
                 created_at=draft.now,

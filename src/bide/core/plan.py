@@ -36,12 +36,13 @@ from bide.core.commands import (
     StartOrSignal,
 )
 from bide.core.exchanging import AnyExchangeCommand, ExpireItems, MarkDispatched, Reject
+from bide.core.holding import chores_of, held_in, is_held
 from bide.core.matching import dedup_names
 from bide.core.once import once_name
 from bide.core.outside import ItemKey, LetterKey
 from bide.core.people import dedup_name
 from bide.core.records import FINAL, REPLAYED, Name, Run, RunId
-from bide.core.requests import Answer, ChangeWait, HandTask, SettleChore, SettleDeadLetter
+from bide.core.requests import Answer, ChangeWait, HandTask, LetGo, SettleChore, SettleDeadLetter
 from bide.core.streaming import AnyItemCommand, ClaimItems, FinishItems, RenewItems
 from bide.core.streams import item_of_letter, progress_of
 
@@ -91,7 +92,7 @@ def _with_wait(command: AnyCommand, holders: Mapping[tuple[str, str], Name]) -> 
 
 def _answering(command: Complete, holders: Mapping[tuple[str, str], Name]) -> Complete:
     name = holders.get((command.workspace, command.signal_id))
-    if name is None:
+    if name is None or is_held(name):
         return command
     return msgspec.structs.replace(command, run_id=name.run_id, no=int(name.message_id.rstrip("!")))
 
@@ -227,7 +228,7 @@ def reads(commands: Iterable[AnyCommand], runs: Mapping[RunId, Run]) -> Reads:
             case CancelChildren():
                 for child in command.children:
                     _reads_of_end(runs.get(child), runs, wanted)
-            case Answer() | ChangeWait() | HandTask() | SettleChore() | SettleDeadLetter():
+            case Answer() | ChangeWait() | HandTask() | SettleChore() | SettleDeadLetter() | LetGo():
                 _reads_of_request(command, runs, wanted)
             case Reject() | MarkDispatched() | ExpireItems():
                 _reads_of_exchange(command, runs, wanted)
@@ -238,14 +239,23 @@ def reads(commands: Iterable[AnyCommand], runs: Mapping[RunId, Run]) -> Reads:
     return wanted
 
 
+def held_chores(names: Iterable[Name | None], wanted: Reads) -> set[str]:
+    """The chores to read once the names are known: with those of *wanted*, the answers that are held (F7)."""
+    return wanted.chores | chores_of(names)
+
+
 def _reads_of_request(
-    command: Answer | ChangeWait | HandTask | SettleChore | SettleDeadLetter,
+    command: Answer | ChangeWait | HandTask | SettleChore | SettleDeadLetter | LetGo,
     runs: Mapping[RunId, Run],
     wanted: Reads,
 ) -> None:
     match command:
         case SettleChore():
             wanted.chores.add(command.chore.id)
+        case LetGo():
+            wanted.chores.add(command.chore.id)
+            if command.chore.kind == "hold":
+                wanted.names.add((command.workspace, "signal", held_in(command.chore).signal_id))
         case SettleDeadLetter():
             wanted.letters.add((command.workspace, command.id))
             item, run = item_of_letter(command.id), runs.get(command.run_id)

@@ -11,6 +11,7 @@ from typing import Literal, NewType
 import msgspec
 
 RunId = NewType("RunId", str)
+NO_RUN = RunId("")  # of what belongs to no run, or to none yet
 
 RunStatus = Literal["ready", "running", "waiting", "completed", "stopped", "failed", "cancelled"]
 WaitStatus = Literal["reserved", "waiting", "completed", "timed_out", "failed", "cancelled"]
@@ -178,13 +179,13 @@ class Signal(Record, frozen=True, kw_only=True, gc=False):
 
 
 class Name(Record, frozen=True, kw_only=True, gc=False):
-    """Something unique across runs: a correlation key that a run holds, or a dedup key that was admitted."""
+    """Something unique across runs: a correlation key that a run holds, a dedup key that was admitted, a signal id."""
 
     workspace: str
     kind: Literal["correlation", "dedup", "signal"]
     name: str
-    run_id: RunId
-    digest: str = ""  # of the payload that was admitted under a dedup key; "open" or "closed" for a signal id
+    run_id: RunId  # `NO_RUN` where an answer is held for a run that is not known yet (F7)
+    digest: str = ""  # of the payload that was admitted under a dedup key; "open", "closed" or "held" for a signal id
     message_id: str = ""  # or the number of the wait that holds a signal id
     created_at: datetime
 
@@ -291,7 +292,7 @@ class Chore(Record, frozen=True, kw_only=True, gc=False):
 
     id: str
     run_id: RunId
-    kind: Literal["cancel_children", "notify", "emit", "dispatch", "expire", "admit"]
+    kind: Literal["cancel_children", "notify", "emit", "dispatch", "expire", "admit", "hold", "forget"]
     data: str
     due_at: datetime  # while a process is at it, the moment at which others may try (claimed chores only)
     workspace: str = ""

@@ -97,6 +97,12 @@ class SettleChore(Request, frozen=True, kw_only=True, gc=False):
     error: str = ""
 
 
+class LetGo(Request, frozen=True, kw_only=True, gc=False):
+    """The time of a chore that belongs to no run is up: of an answer that was held, or of a key that was remembered."""
+
+    chore: Chore
+
+
 class SettleDeadLetter(Request, frozen=True, kw_only=True, gc=False):
     id: str
     action: Literal["retry", "discard"]
@@ -110,4 +116,4 @@ class KeepPoison(Request, frozen=True, kw_only=True, gc=False):
     reason: str
 
 
-AnyRequest = Answer | ChangeWait | HandTask | SettleChore | SettleDeadLetter | KeepPoison
+AnyRequest = Answer | ChangeWait | HandTask | SettleChore | LetGo | SettleDeadLetter | KeepPoison

@@ -15,7 +15,7 @@ import msgspec
 from bide.core.commands import Failed
 from bide.core.outbox import LEASE, notice_of, told_id
 from bide.core.records import OPEN_WAIT, Chore, Wait
-from bide.core.requests import SettleChore
+from bide.core.requests import LetGo, SettleChore
 from bide.core.retrying import RetryPolicy
 from bide.engine.dispatching import Dispatcher
 from bide.engine.handing_over import Handoffs
@@ -110,6 +110,9 @@ class Outbox:
             if chore.kind == "admit":
                 await self._handoffs.do(chore)
                 return
+            if chore.kind in ("hold", "forget"):
+                await self._let_go(chore)
+                return
             wait = await self._wait_of(chore)
             if wait is None or wait.status not in OPEN_WAIT:
                 await self._settle(chore, "dropped")  # nobody needs to hear of what is over
@@ -132,6 +135,12 @@ class Outbox:
         """The event goes out and the chore goes away in one commit."""
         runtime = self._engine.runtime
         reply = (await runtime.committer.submit(runtime.emissions.promised(chore))).reply
+        if isinstance(reply, Failed):
+            raise reply.error
+
+    async def _let_go(self, chore: Chore) -> None:
+        command = LetGo(workspace=chore.workspace, actor="outbox", run_id=chore.run_id, chore=chore)
+        reply = (await self._engine.runtime.committer.submit(command)).reply
         if isinstance(reply, Failed):
             raise reply.error
 

@@ -13,6 +13,7 @@ import msgspec
 from bide.core.commands import Receipt
 from bide.core.exchanging import terms_of
 from bide.core.expressions import BadExpression, Facts
+from bide.core.holding import is_held
 from bide.core.records import OPEN_INTERACTION, OPEN_WAIT, RunId, Wait, run_of_interaction
 from bide.core.tokens import Bound
 from bide.server.bodies import ENVELOPE, header, media_type, parse_json, read_body
@@ -54,7 +55,7 @@ async def _standing(call: Call) -> Standing:
         return await _of_interaction(call, bound, named)
     name = await store.name(bound.workspace, "signal", bound.signal_id)
     wait: Wait | None = None
-    if name is not None:
+    if name is not None and not is_held(name):
         wanted = WaitFilter(
             workspace=bound.workspace, run_id=name.run_id, no=int(name.message_id.rstrip("!")), status=None
         )

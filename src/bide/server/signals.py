@@ -9,6 +9,7 @@ import msgspec
 from bide.authoring.checks import is_name
 from bide.client.refusals import raise_refusal, raise_refused_answer
 from bide.core.commands import Receipt
+from bide.core.holding import is_held
 from bide.core.records import OPEN_WAIT
 from bide.engine.runtime import Runtime
 from bide.errors import BadInput, Forbidden, NoTarget, SignalNotFound
@@ -75,12 +76,16 @@ class ManyReceipts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompleteSignal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The answer to a signal id; `run_id` says which run is meant after a collision, `by` who answers."""
+    """The answer to a signal id; `run_id` says which run is meant after a collision, `by` who answers.
+
+    `hold` keeps it for the first wait of that id, for so long, where none is open.
+    """
 
     data: Any
     run_id: str | None = None
     by: str | None = None
     dedup_key: str | None = None
+    hold: str | float | None = None
 
 
 async def complete(call: Call) -> Answer:
@@ -88,12 +93,19 @@ async def complete(call: Call) -> Answer:
     signal_id = _signal_id(call)
     by = principal(call, signal_id, asked.by) if asked.by is not None else None
     receipt = await call.client.complete(
-        signal_id, asked.data, run_id=asked.run_id, by=by, dedup_key=asked.dedup_key, check=False
+        signal_id,
+        asked.data,
+        run_id=asked.run_id,
+        by=by,
+        dedup_key=asked.dedup_key,
+        hold=asked.hold,
+        check=False,
     )
     if receipt.problems:
         raise Refusal(422, "invalid", "the data does not fit what the wait takes", errors=problems_of(receipt.problems))
     raise_refused_answer(receipt, signal_id)
-    return Answer(receipt)
+    is_held = receipt.outcome == "queued" and receipt.wait_id is None
+    return Answer(receipt, 202 if is_held else 200)
 
 
 def _signal_id(call: Call) -> str:
@@ -117,6 +129,8 @@ async def _standing(call: Call) -> Receipt | None:
     """How an answer would be refused whatever its data; None where it would not."""
     signal_id = _signal_id(call)
     receipt = await standing(call.runtime, call.key.workspace, signal_id)
+    if receipt is not None and receipt.wait_id is None and isinstance(call.body, dict) and call.body.get("hold"):
+        return None  # it would be held
     if receipt is not None and receipt.outcome == "no_target":
         raise SignalNotFound(signal_id)
     return receipt
@@ -124,6 +138,8 @@ async def _standing(call: Call) -> Receipt | None:
 
 async def standing(runtime: Runtime, workspace: str, signal_id: str) -> Receipt | None:
     name = await runtime.store.name(workspace, "signal", signal_id)
+    if name is not None and is_held(name):
+        return Receipt(outcome="late", message_id=name.message_id, reason="already_completed")
     no = int(name.message_id.rstrip("!")) if name is not None else 0
     wanted = WaitFilter(workspace=workspace, run_id=name.run_id, status=None) if name is not None else None
     found = await runtime.store.waits(wanted, after=(wanted.run_id or "", no - 1), limit=1) if wanted else ()
@@ -197,7 +213,7 @@ async def key_is_held(call: Call) -> None:
 ENDPOINTS = (
     Endpoint(
         "POST", "/v1/signals/{signal_id}/complete", complete, "signals:send", "Answer the wait that holds a signal id",
-        body=CompleteSignal, answers={200: Receipt}, found=signal_exists, is_open=signal_is_open,
+        body=CompleteSignal, answers={200: Receipt, 202: Receipt}, found=signal_exists, is_open=signal_is_open,
         payloads=("data",), refusals=(404, 409, 410),
     ),
     Endpoint(

@@ -357,6 +357,7 @@ class MemoryStore:
             pages=[page for pages in self._ledger.values() for page in pages],
             interactions=self._interactions.values(),
             listeners=self._listeners.values(),
+            chores=self._chores.values(),
         )
         return [Violation(broken.invariant, broken.id, broken.detail) for broken in invariants.check(rows)]
 

@@ -155,8 +155,8 @@ def load(tables: Tables, view: View, commands: Sequence[AnyCommand], ids: Collec
             view.names[(name.workspace, name.kind, name.name)] = name
     if wanted.interactions:
         note_interactions(view, tables.load_interactions(wanted.interactions))
-    if wanted.chores:
-        view.outside.chores.update((chore.id, chore) for chore in tables.load_chores(wanted.chores))
+    if chores := plan.held_chores(view.names.values(), wanted):
+        view.outside.chores.update((chore.id, chore) for chore in tables.load_chores(chores))
     if wanted.letters:
         found = tables.load_letters(wanted.letters)
         view.outside.letters.update(((letter.workspace, letter.id), letter) for letter in found)

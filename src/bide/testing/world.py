@@ -286,10 +286,13 @@ class World:
         run_id: str | None = None,
         by: str | None = None,
         dedup_key: str | None = None,
+        hold: Duration | None = None,
         check: bool = True,
         settle: bool = True,
     ) -> Receipt:
-        receipt = await self._client.complete(signal_id, data, run_id=run_id, by=by, dedup_key=dedup_key, check=check)
+        receipt = await self._client.complete(
+            signal_id, data, run_id=run_id, by=by, dedup_key=dedup_key, hold=hold, check=check
+        )
         if settle:
             await self.settle()
         return receipt

@@ -533,6 +533,12 @@ class WorkflowTurn:
         if row.status == "done" and waiting.names and waiting.kind in ("receive", "signal"):
             self._unseen.append(Unseen(key=row.key, kind=row.kind, name=waiting.names[0], result=row.result or "null"))
 
+    def _take_back_unseen(self) -> None:
+        """Nothing more will be handed over: what is stored for the body and has not reached it goes back."""
+        for asked in self._replay.asked:
+            if isinstance(asked, Waiting):
+                self._take_back(asked)
+
     def _new_wait(self, waiting: Waiting) -> NewWait:
         return NewWait(
             key=waiting.key,
@@ -577,6 +583,7 @@ class WorkflowTurn:
             result = encode(body.result(), self._limit, f"the result of {self._workflow.name!r}")
         except Invalid as misfit:
             return await self._fail(misfit)
+        self._take_back_unseen()
         return await self._commit(End(status="completed", result=result))
 
     async def _restart(self, restart: Restart) -> Turn | None:
@@ -585,9 +592,7 @@ class WorkflowTurn:
             input = self._workflow.encode_input(restart.input, self._limit)
         except Invalid as misfit:
             return await self._fail(misfit)
-        for asked in self._replay.asked:
-            if isinstance(asked, Waiting):
-                self._take_back(asked)
+        self._take_back_unseen()
         known = {*self._stored, *self._open, *self._replay.keys} - {LIFE}  # those of reservations among them
         numbers = {wait.no for wait in self._turn.waits} | {
             waiting.no for waiting in self._waits.values() if waiting.no is not None

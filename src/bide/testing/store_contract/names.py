@@ -1,13 +1,29 @@
-"""What is unique across runs: correlation keys and dedup keys, and the targets that move because of them."""
+"""What is unique across runs: correlation keys, dedup keys, signal ids, and the targets that move because of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from bide.core.commands import Committed, DuplicateRun, Receipt, Started
-from bide.core.records import RunId
-from bide.stores.interface import Store
+from msgspec.structs import replace
+
+from bide.core.commands import (
+    Committed,
+    CommitTurn,
+    Complete,
+    DuplicateRun,
+    NewWait,
+    Receipt,
+    Started,
+    Suspend,
+)
+from bide.core.records import RunId, Turn
+from bide.core.requests import LetGo
+from bide.stores.interface import Store, WaitFilter
 from bide.testing.store_contract.making import (
+    HOUR,
+    SECOND,
+    WORKSPACE,
     a_cancel,
     a_child,
     a_commit,
@@ -32,6 +48,9 @@ from bide.testing.store_contract.making import (
     waiting_for,
 )
 from bide.testing.store_contract.rows import visible_rows
+from bide.testing.world import VirtualClock
+
+ODD = '{"data":"ünused \\u0000 ☃"}'
 
 
 class Names:
@@ -338,6 +357,77 @@ class Names:
         assert outcomes(await store.execute([a_signal_by_key("order-7")])) == ["woke"]
         assert outcomes(await store.execute([a_signal("run_1")])) == ["no_target"]
 
+    # -- answers that are held for the first wait of their signal id
+
+    async def test_an_answer_is_held_for_the_first_wait_of_its_signal_id(
+        self, store: Store, clock: VirtualClock
+    ) -> None:
+        assert outcomes(await store.execute([_held()])) == ["queued"]
+        assert outcomes(await store.execute([_held(message_id="msg_2")])) == ["duplicate"]
+        assert outcomes(await store.execute([_held(message_id="msg_3", dedup_key=None)])) == ["late"]
+        clock.advance(HOUR - SECOND)
+        turn = await running(store, "run_1", style="workflow", step="body")
+
+        told(Committed, await reply_to(store, _waiting(turn)))
+
+        [wait] = await store.waits(WaitFilter(run_id="run_1", status=None), after=None, limit=9)
+        assert (wait.status, wait.cause) == ("completed", "answer")
+        [step] = await store.steps("run_1")
+        assert step.result == ODD
+        assert outcomes(await store.execute([_held(message_id="msg_4")])) == ["duplicate"]
+        clock.advance(HOUR)
+        assert list(await store.due_chores(9)) == []
+
+    async def test_an_answer_that_was_held_too_long_is_kept_as_unused_and_its_dedup_key_is_free(
+        self, store: Store, clock: VirtualClock
+    ) -> None:
+        await store.execute([_held()])
+        clock.advance(HOUR)
+        [chore] = await store.due_chores(9)
+
+        await store.execute([LetGo(workspace=WORKSPACE, run_id=chore.run_id, chore=chore)])
+
+        [kept] = await store.unused(WORKSPACE, limit=9)
+        assert (kept.target, kept.reason, kept.payload) == ("gate-7", "expired", ODD)
+        assert await store.name(WORKSPACE, "signal", "gate-7") is None
+        assert outcomes(await store.execute([_held(message_id="msg_2")])) == ["queued"]
+
+    async def test_equal_signal_ids_of_two_workspaces_hold_answers_of_their_own(self, store: Store) -> None:
+        done = await store.execute([_held(), _held(workspace="other", message_id="msg_2", data="2")])
+
+        assert outcomes(done) == ["queued", "queued"]
+        turn = await running(store, "run_1", style="workflow", step="body")
+        await store.execute([_waiting(turn)])
+        [step] = await store.steps("run_1")
+        assert step.result == ODD
+
+    async def test_an_answer_is_held_and_taken_in_one_batch(self, store: Store) -> None:
+        turn = await running(store, "run_1", style="workflow", step="body")
+
+        await store.execute([_held(), _waiting(turn)])
+
+        [step] = await store.steps("run_1")
+        assert step.result == ODD
+        assert await store.audit() == []
+
 
 def outcomes_of_receipts(replies: Iterable[object]) -> list[str]:
     return [reply.outcome for reply in replies if isinstance(reply, Receipt)]
+
+
+def _held(**changes: Any) -> Complete:
+    command = Complete(
+        workspace=WORKSPACE,
+        signal_id="gate-7",
+        message_id="msg_1",
+        data=ODD,
+        digest="of it",
+        dedup_key="k",
+        hold=HOUR,
+    )
+    return replace(command, **changes)
+
+
+def _waiting(turn: Turn) -> CommitTurn:
+    opens = NewWait(key="gate", kind="signal", names=("gate-7",), timeout=HOUR)
+    return replace(a_commit(turn, Suspend()), opens=(opens,))

@@ -4,7 +4,7 @@ WITH belongs (run_id, what) AS (
      UNION ALL
     SELECT run_id, format('signal %s', id) FROM {schema}.inbox
      UNION ALL
-    SELECT run_id, format('%s name %s', kind, name) FROM {schema}.names
+    SELECT run_id, format('%s name %s', kind, name) FROM {schema}.names WHERE run_id <> ''
      UNION ALL
     SELECT run_id, 'queue entry' FROM {schema}.queue
      UNION ALL

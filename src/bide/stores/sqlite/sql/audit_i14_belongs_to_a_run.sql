@@ -4,7 +4,7 @@ WITH belongs (run_id, what) AS (
      UNION ALL
     SELECT run_id, format('signal %s', id) FROM inbox
      UNION ALL
-    SELECT run_id, format('%s name %s', kind, name) FROM names
+    SELECT run_id, format('%s name %s', kind, name) FROM names WHERE run_id IS NOT NULL
      UNION ALL
     SELECT run_id, 'queue entry' FROM queue
      UNION ALL

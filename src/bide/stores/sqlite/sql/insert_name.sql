@@ -2,4 +2,4 @@
 INSERT INTO names (
     workspace, kind, name, run_id, digest, message_id, created_at
 )
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+VALUES (?1, ?2, ?3, nullif(?4, ''), ?5, ?6, ?7) -- no run: null, which no foreign key asks for

@@ -1,5 +1,5 @@
 -- Who has a name.
-SELECT workspace, kind, name, run_id, digest, message_id, created_at
+SELECT workspace, kind, name, coalesce(run_id, ''), digest, message_id, created_at
   FROM names
  WHERE workspace = ?1
    AND kind = ?2
