@@ -759,7 +759,10 @@ def test_a_hot_statement_scans_no_table_and_sorts_no_backlog(tables: Tables, sta
 
 # ---------------------------------------------------------------- the audit
 
-PAGE = """INSERT INTO ledger VALUES ('run_done', 999, pack('[{"seq": 999, "name": "%s", "data": %s}]'))"""
+PAGE = """
+INSERT INTO ledger (run_id, seq, entries)
+VALUES ('run_done', 999, pack('[{"seq": 999, "name": "%s", "data": %s}]'))
+"""
 
 INTERACTION = """
 INSERT INTO interactions (workspace, run_id, no, item, status, opened_at, definition, step, correlation_id, payload,
