@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from bide.core import archive, ledger
 from bide.core.archive import Unproven
@@ -46,6 +47,16 @@ def test_what_was_written_is_read_back() -> None:
     assert (found.run, found.signed_by) == (run, "2030")
     assert [entry.seq for entry in found.entries] == list(range(1, 10))
     assert ledger.verify([(1, ledger.encode_page(found.entries))], run.ledger_head, run.ledger_seq) is None
+
+
+def test_what_a_run_hides_is_hidden_in_its_archive() -> None:
+    """G4: and the archive holds."""
+    run, pages = a_record()
+    hiding = replace(run, redact="card", input='{"card":"canary","n":1}', state='[{"card":"canary"}]', result='"x"')
+    lines = list(archive.write(hiding, pages, KEY))
+    assert "canary" not in "".join(lines)
+    found = archive.read(lines, SECRETS).run
+    assert (found.input, found.result) == ('{"card":"[redacted]","n":1}', '"x"')
 
 
 def test_an_older_secret_still_verifies_after_a_rotation() -> None:

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from bide.core import ledger
 from bide.core.batch import Draft
 from bide.core.commands import Done, Reply, Restore
 from bide.core.records import FINAL, LedgerPage, Run
+from bide.core.redaction import covered, names_in
 
 FORMAT: Literal["bide-ledger/1"] = "bide-ledger/1"
 Line = TypeVar("Line")
@@ -72,12 +74,28 @@ def parse_secrets(text: str) -> dict[str, str]:
 
 
 def write(run: Run, pages: Iterable[LedgerPage], key: tuple[str, str] | None = None) -> Iterator[str]:
-    """The lines of an archive. *key* is the id and the text of the secret to sign it with."""
+    """The lines of an archive. *key* is the id and the text of the secret to sign it with.
+
+    Fields that the run hides are hidden here too: an archive leaves the store, and is looked at (G4).
+    """
+    run = _shown(run)
     yield _line(Header(FORMAT, run))
     for page in pages:
         yield _line(Page(page.seq, msgspec.Raw(page.entries.encode())))
     signature = _signature(run, key[1]) if key is not None else None
     yield _line(Seal(run.ledger_seq, run.ledger_head, key[0] if key is not None else None, signature))
+
+
+def _shown(run: Run) -> Run:
+    names = names_in(run.redact)
+    if not names:
+        return run
+
+    def covered_text(text: str) -> str:
+        return msgspec.json.encode(covered(msgspec.json.decode(text), names)).decode()
+
+    result = covered_text(run.result) if run.result is not None else None
+    return replace(run, input=covered_text(run.input), state=covered_text(run.state), result=result)
 
 
 def read(lines: Iterable[str], secrets: Mapping[str, str]) -> Archive:
