@@ -20,7 +20,7 @@ from typing import Any
 
 import apsw
 
-from benchmarks import commits, event_fanout, items, machine_file, parked, replay, timers, wait_cycle, wake
+from benchmarks import commits, event_fanout, http, items, machine_file, parked, replay, timers, wait_cycle, wake
 from benchmarks.figures import Figure, Report, plot, print_table, write_results
 from benchmarks.places import Places
 from benchmarks.scale import FULL, QUICK, Scale
@@ -40,6 +40,7 @@ PARTS: Mapping[str, Callable[[Places, Scale, bool], Awaitable[Report]]] = {
     "replay": replay.measure,
     "items": items.measure,
     "machine_file": machine_file.measure,
+    "http": http.measure,
 }
 
 

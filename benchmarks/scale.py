@@ -21,6 +21,8 @@ class Scale:
     file_cycles: int = 2_000  # of a machine file, and of the same in Python
     items: int = 10_000  # of one stream
     items_more: int = 100  # times as many, to see what memory does
+    answers: int = 5_000  # over HTTP, in each round
+    http_seconds: int = 5  # at half the load
 
 
 FULL = Scale()
@@ -39,4 +41,6 @@ QUICK = Scale(
     file_cycles=500,
     items=2_000,
     items_more=5,
+    answers=1_000,
+    http_seconds=1,
 )

@@ -8,6 +8,7 @@ import logging
 import os
 import shlex
 import sys
+from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,7 +52,7 @@ def serve(
     found = aim.open_app()
     check_secrets(found)
     _log()
-    return asyncio.run(_serve(aim, found, found.opened(), host, port))
+    return _run(_serve(aim, found, found.opened(), host, port))
 
 
 def dev(
@@ -72,11 +73,21 @@ def dev(
     found = aim.open_app()
     _log()
     watched = _Watch() if reload else None
-    code = asyncio.run(_serve(aim, found, found.lifespan(), host, port, watched=watched, is_dev=True))
+    code = _run(_serve(aim, found, found.lifespan(), host, port, watched=watched, is_dev=True))
     if watched is not None and watched.changed is not None:
         print(f"{watched.changed} changed: starting again", file=sys.stderr, flush=True)
         os.execv(sys.executable, [sys.executable, "-m", "bide", *sys.argv[1:]])
     return code
+
+
+def _run(serving: Coroutine[Any, Any, int]) -> int:
+    """On uvloop where it is installed (`bide[fast]`): it takes less of the processor for the same requests."""
+    try:
+        uvloop = importlib.import_module("uvloop")
+    except ModuleNotFoundError:
+        return asyncio.run(serving)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serving)
 
 
 def _aim(verb: str, app: str | None, store: str | None, workspace: str, json: bool) -> Target:

@@ -19,6 +19,32 @@ KEEP_ALIVE_SECONDS = 15
 MOST_CONNECTIONS = 10_000
 
 
+class Corked:
+    """A transport that sends in one go what one turn of the loop writes: the head of an answer and its body."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._held:
+            self._loop.call_soon(self._send)
+        self._held.append(data)
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        held, self._held = self._held, []
+        if held:
+            self._transport.write(b"".join(held))
+
+
 class Punctual(HttpToolsProtocol):
     """Gives a client so many seconds, and so many bytes, for the head of each request."""
 
@@ -27,7 +53,7 @@ class Punctual(HttpToolsProtocol):
     _head = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        super().connection_made(transport)
+        super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]  # it passes everything on
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -101,6 +127,7 @@ def listener(asgi: Any, host: str, port: int, *, grace: float = 10.0) -> Listene
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here depends on who a proxy says is asking
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(grace),
         limit_concurrency=MOST_CONNECTIONS,

@@ -28,6 +28,8 @@ log = logging.getLogger("bide.server")
 BODY_SECONDS = 30.0
 NEVER_CACHED = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
 
+ANY = "{}"  # stands for a last segment that is a parameter
+
 _encoder = msgspec.json.Encoder(order=None)
 
 
@@ -119,17 +121,23 @@ class Api:
 
 
 class _Table:
-    """Endpoints by their number of segments; a fixed segment goes before a parameter."""
+    """Endpoints by the number of their segments and the last one; a fixed segment goes before a parameter."""
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
-        self._by_length: dict[int, list[Endpoint]] = {}
+        self._by_end: dict[tuple[int, str], list[tuple[tuple[str, ...], Endpoint]]] = {}
         for endpoint in endpoints:
-            self._by_length.setdefault(len(endpoint.segments), []).append(endpoint)
+            pattern = endpoint.segments
+            end = ANY if pattern[-1].startswith("{") else pattern[-1]
+            self._by_end.setdefault((len(pattern), end), []).append((pattern, endpoint))
+
+    def _candidates(self, segments: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], Endpoint]]:
+        for end in (segments[-1], ANY):
+            yield from self._by_end.get((len(segments), end), ())
 
     def find(self, method: str, segments: tuple[str, ...]) -> tuple[Endpoint, Mapping[str, str]]:
         allowed = set()
-        for endpoint in self._by_length.get(len(segments), ()):
-            path = _fits(endpoint.segments, segments)
+        for pattern, endpoint in self._candidates(segments):
+            path = _fits(pattern, segments)
             if path is None:
                 continue
             if method == endpoint.method or (method == "HEAD" and endpoint.method == "GET"):
