@@ -11,13 +11,14 @@ from msgspec.structs import replace
 
 from bide.authoring.workflow.tasks import TaskAnswer
 from bide.core import ledger
-from bide.core.exchanging import UNSEEN
+from bide.core.exchanging import UNSEEN, terms_of
 from bide.core.payloads import BadPayload, decode_as
 from bide.core.quorum import Given
 from bide.core.records import DeadLetter, Interaction, LedgerPage, RunError, RunStatus, StepRow, Unused, Wait, wait_id
 from bide.core.records import Run as RunRow
 from bide.core.records import Signal as SignalRow
 from bide.core.redaction import covered, names_in
+from bide.core.replying import refusal_of
 from bide.errors import HistoryMismatch, RunCancelledError, RunFailedError, RunStoppedError
 
 T = TypeVar("T")
@@ -181,6 +182,7 @@ class InteractionInfo(msgspec.Struct, frozen=True, kw_only=True):
     answer: Any
     answered_by: str | None
     closed_at: datetime | None
+    reason: str | None = None  # why it was declined, or came to nothing
 
 
 class DeadLetterInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -279,7 +281,7 @@ def wait_info(row: Wait) -> WaitInfo:
         step=row.key,
         names=row.names,
         opened_at=row.opened_at,
-        deadline=row.deadline,
+        deadline=row.deadline or (terms_of(row).until if row.kind == "request" else None),
         closed_at=row.closed_at,
         cause=row.cause,
         expected=row.expected,
@@ -291,9 +293,10 @@ def wait_info(row: Wait) -> WaitInfo:
 def interaction_info(row: Interaction, wait: Wait) -> InteractionInfo:
     decode = msgspec.json.decode
     details = decode(wait.details)
+    reason = refusal_of(row)
     answers = tuple(
         TaskAnswer(value=decode(given.value), by=given.by, at=given.at, receipt=given.receipt)
-        for given in decode(row.answers, type=list[Given])
+        for given in (decode(row.answers, type=list[Given]) if reason is None else ())
     )
     return InteractionInfo(
         id=row.id,
@@ -316,12 +319,13 @@ def interaction_info(row: Interaction, wait: Wait) -> InteractionInfo:
         metadata=details.get("metadata", {}),
         correlation_id=row.correlation_id,
         opened_at=row.opened_at,
-        deadline=wait.deadline,
+        deadline=wait.deadline or (terms_of(wait).deadline(row.opened_at) if wait.kind == "request" else None),
         quorum=details.get("quorum", 1),
         answers=answers,
         answer=decode(row.answer) if row.answer is not None else None,
         answered_by=row.answered_by,
         closed_at=row.closed_at,
+        reason=reason,
     )
 
 

@@ -414,6 +414,77 @@ async def test_progress_is_told_in_counts(store_url: str) -> None:
         assert (await there.progress(other.id)).dispatched == 3
 
 
+async def test_one_item_is_failed_from_outside_and_the_others_go_on(store_url: str) -> None:
+    """U4, W13: `…/fail` with a reason for one item, over HTTP and by the client; said again, it is no news."""
+    app, _ = an_app()
+    (
+        app.pipeline("declining", retries=0)
+        .expand(range)
+        .wait_external("ask", transport="provider", timeout="1h")
+        .collect(lambda rows: {"items": list(rows), "rejected": [[bad.item, bad.reason] for bad in rows.rejected]})
+    )
+    async with world(app, store_url) as there, there.http() as http:
+        run = await there.start("declining", 4)
+        first, second, *others = there.sent("provider")
+        failed = await http.post(f"/v1/interactions/{first.interaction_id}/fail", json={"reason": "no funds"})
+        again = await http.post(f"/v1/interactions/{first.interaction_id}/fail", json={"reason": "no funds"})
+        other = await http.post(f"/v1/interactions/{first.interaction_id}/fail", json={"reason": "no money"})
+        assert [response.status_code for response in (failed, again, other)] == [200, 200, 410]
+        assert (failed.json()["status"], failed.json()["reason"]) == ("failed", "no funds")
+        await there.fail_wait(second.interaction_id, "account closed")
+        assert (await there.reply(second, 1)).outcome == "late"
+        assert (await there.get(run.id)).status == "waiting"
+        for request in others:
+            await there.reply(request, request.data)
+        answered = await http.post(f"/v1/interactions/{others[0].interaction_id}/fail", json={"reason": "too late"})
+        assert answered.status_code == 410
+        result = await there.result(run.id)
+        assert result == {"items": [2, 3], "rejected": [[0, "no funds"], [1, "account closed"]]}
+        listed = await there.interactions(run_id=run.id, status=None)
+        assert [row.reason for row in listed] == ["no funds", "account closed", None, None]
+        assert all(row.deadline is not None for row in listed)
+
+
+async def test_one_item_of_a_workflow_is_failed_from_outside(store_url: str) -> None:
+    """F11, W13."""
+    app, _ = an_app()
+    async with world(app, store_url) as there:
+        run = await there.start("each", {"keep_rejected": True})
+        first, *others = there.sent("provider")
+        await there.fail_wait(first.interaction_id, "no funds")
+        for request in others:
+            await there.reply(request, 1)
+        assert await there.result(run.id) == ["rejected: no funds", 1, 1]
+
+
+@pytest.mark.parametrize(("how", "code"), [("fail_wait", "WaitFailed"), ("cancel_wait", "WaitCancelled")])
+async def test_a_pipeline_whose_whole_wait_is_ended_by_an_operator_fails(store_url: str, how: str, code: str) -> None:
+    """W10, W2: it does not go on with what there is of its items."""
+    app, _ = an_app()
+    async with world(app, store_url) as there:
+        run = await there.start("items", 3)
+        await there.reply(there.sent("provider")[0], 7)
+        [wait] = await there.waits(run_id=run.id)
+        await getattr(there, how)(wait.id, "the provider is gone")
+        info = await there.get(run.id)
+        assert (info.status, str(info.error)) == ("failed", f"{code}: the provider is gone")
+        assert await there.runtime.store.audit() == []
+
+
+async def test_an_operator_gives_all_items_of_a_wait_more_time(store_url: str) -> None:
+    """W10, U4: each item has its time, and what it means that it is over is the wait's own."""
+    app, _ = an_app()
+    async with world(app, store_url) as there:
+        run = await there.start("each", {"on_item_timeout": "reject", "keep_rejected": True})
+        [wait] = await there.waits(run_id=run.id)
+        moved = await there.update_wait(wait.id, deadline="3h", reason="the provider is slow")
+        assert moved.deadline is not None
+        await there.advance("2h")
+        await there.reply(there.sent("provider")[0], 0)
+        await there.advance("2h")
+        assert await there.result(run.id) == [0, "rejected: timed out", "rejected: timed out"]
+
+
 async def test_the_resume_url_of_a_request_takes_its_answer(store_url: str) -> None:
     """U9, W4: the link that a transport sends along answers this interaction, and it alone."""
     app, _ = an_app()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import pytest
 
 import bide
-from bide.core.commands import CommitTurn
+from bide.core.commands import AnyCommand, CommitTurn, Offer
 from bide.core.records import RunId, RunStatus
 from bide.engine.engine import Engine
+from bide.stores.interface import Executed
 from tests.support.counting import CountingStore, counted
-from tests.support.staging import client_of, real_store, until
+from tests.support.staging import Gate, client_of, real_store, until
 
 Ctx = bide.Context[Any]
 
@@ -157,3 +159,61 @@ async def test_a_run_whose_end_is_being_committed_holds_no_slot(
         monkeypatch.setattr(runtime.store, "execute", slow_execute)
         async with Engine(runtime):
             assert list(await asyncio.gather(first.result(), second.result())) == [1, 2]
+
+
+async def test_a_slot_is_free_when_the_turn_that_had_it_is_committed(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start that came while the last slot was being given up is handed over by its own commit, not by a claim."""
+    async with real_store(cycle_app(), store_url, concurrency=1) as runtime:
+        client, execute, gate = client_of(runtime), runtime.store.execute, Gate()
+
+        async def held(commands: Sequence[AnyCommand], offer: Offer | None = None) -> Executed:
+            if any(isinstance(command, CommitTurn) for command in commands):
+                await gate()
+            return await execute(commands, offer)
+
+        monkeypatch.setattr(runtime.store, "execute", held)
+        async with Engine(runtime):
+            await client.start("cycle")
+            await gate.reached()
+            second = asyncio.create_task(client.start("cycle"))
+            await asyncio.sleep(0)  # it stands behind the commit
+            gate.is_open = True
+            gate.let_one_go()
+            run = await second
+            assert (await client.ledger(run.id))[0].data["to"] == "running"
+
+
+async def test_an_end_that_comes_during_a_look_is_heard_of(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for many ends would else read each run once more."""
+    async with real_store(cycle_app(), store_url) as runtime:
+        client, gate, looked = client_of(runtime), Gate(), asyncio.Event()
+        run = await client.start("cycle")
+
+        async def has_news(run_id: RunId) -> bool:
+            looked.set()
+            await gate()
+            return True
+
+        async def find(workspace: str, run_id: str) -> None:
+            pytest.fail("the run was read although its end was heard of")
+
+        monkeypatch.setattr(runtime.looks, "has_news", has_news)
+        monkeypatch.setattr(runtime.store, "run", find)
+        end = asyncio.create_task(run.result())
+        await looked.wait()
+        await client.cancel(run.id)
+        gate.is_open = True
+        gate.let_one_go()
+        with pytest.raises(bide.RunCancelledError):
+            await end
+
+
+async def test_the_garbage_collector_looks_less_often_while_an_engine_runs(store_url: str) -> None:
+    before = gc.get_threshold()
+    async with counting_engine(store_url, gc_threshold=before[0] + 1000):
+        assert gc.get_threshold() == (before[0] + 1000, *before[1:])
+    assert gc.get_threshold() == before
+    async with counting_engine(store_url, gc_threshold=1):
+        assert gc.get_threshold() == before

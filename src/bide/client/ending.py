@@ -34,19 +34,22 @@ class Ending(Door):
         longest = runtime.settings.poll_interval.total_seconds()
         # The more runs are waited for, the less often each is looked at: the store has better things to do then.
         pause = min(longest, FIRST_LOOK * (1 + runtime.awaited_ends / 10))
-        while True:
-            if look_first:
-                row = await self._find(run_id)
-                if row.status in FINAL:
-                    return row
-            left = None if until is None else until - monotonic()
-            if look_first and left is not None and left <= 0:
-                raise RunTimeoutError(run_id, row.status)
-            heard = await runtime.end_of(RunId(run_id), pause if left is None else min(pause, max(0.0, left)))
-            if heard is not None:
-                return heard
-            is_late = until is not None and monotonic() >= until
-            look_first, pause = is_late or await runtime.looks.has_news(RunId(run_id)), min(longest, pause * 2)
+        with runtime.listening(RunId(run_id)) as ear:
+            while True:
+                if look_first:
+                    row = await self._find(run_id)
+                    if row.status in FINAL:
+                        return row
+                left = None if until is None else until - monotonic()
+                if look_first and left is not None and left <= 0:
+                    raise RunTimeoutError(run_id, row.status)
+                heard = await ear.hear(pause if left is None else min(pause, max(0.0, left)))
+                if heard is None:
+                    is_late = until is not None and monotonic() >= until
+                    look_first, pause = is_late or await runtime.looks.has_news(RunId(run_id)), min(longest, pause * 2)
+                    heard = ear.run  # it may have ended during the look
+                if heard is not None:
+                    return heard
 
     async def cancel(self, run_id: str, *, reason: str = "", force: bool = False) -> None:
         """Cancel a run. Raises `RunNotFound`, and `RunIsFinal` where it has ended otherwise."""

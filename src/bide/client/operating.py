@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypedDict, Unpack
 
+from msgspec.structs import replace
+
 from bide.authoring.checks import check_choice, check_limit, check_text, is_name
 from bide.authoring.machine import definition_name
 from bide.client.door import PAGE, duration
@@ -67,7 +69,10 @@ class Operating(Tasks):
         return await self.wait(id)
 
     async def fail_wait(self, id: str, reason: str) -> None:
-        """End an open wait as failed: the run gets `WaitFailedError` with the reason."""
+        """End an open wait as failed: a workflow gets `WaitFailedError` with the reason, a pipeline fails.
+
+        By the id of an interaction of a wait over items: that item alone is rejected, and the others go on.
+        """
         await self._change(id, *_wait(id), Fail(), _needed(reason))
 
     async def cancel_wait(self, id: str, reason: str) -> None:
@@ -79,7 +84,11 @@ class Operating(Tasks):
         await self._change(id, *_wait(id), Beat(), "")
 
     async def _change(self, id: str, run_id: RunId, no: int, change: Any, reason: str) -> None:
-        raise_unchanged(await self._submit(self._command(run_id, no, change, _reason(reason))), id)
+        runtime, named = await self._open(), run_of_interaction(id)
+        command = self._command(run_id, no, change, _reason(reason))
+        if named is not None:
+            command = replace(command, item=named[2], message_id=runtime.ports.message_id())
+        raise_unchanged(await self._submit(command), id)
 
     def _command(self, run_id: RunId, no: int, change: Any, reason: str) -> ChangeWait:
         return ChangeWait(

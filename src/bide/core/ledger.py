@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -46,24 +47,29 @@ class Broken(msgspec.Struct, frozen=True):
     reason: str
 
 
-_encoder = msgspec.json.Encoder()
+_encode = msgspec.json.Encoder().encode
 _pages = msgspec.json.Decoder(list[Entry])
 _stored = msgspec.json.Decoder(list[Stored])
 
 
 def append(head: str, seq: int, at: datetime, name: str, actor: str, data: Mapping[str, Any]) -> Stored:
     """The entry that follows *head*; its hash is the new head."""
-    at_us = (at - EPOCH) // MICROSECOND
-    raw = msgspec.Raw(_encoder.encode(data))
+    at_us = _microseconds(at)
+    raw = msgspec.Raw(_encode(data))
     return Stored(seq, at_us, name, actor, raw, _hash(head, seq, at_us, name, actor, raw))
 
 
+@lru_cache(maxsize=8)  # all entries of a batch are of one moment
+def _microseconds(at: datetime) -> int:
+    return (at - EPOCH) // MICROSECOND
+
+
 def _hash(head: str, seq: int, at_us: int, name: str, actor: str, data: msgspec.Raw) -> str:
-    return hashlib.sha256(_encoder.encode((head, seq, at_us, name, actor, data))).hexdigest()
+    return sha256(_encode((head, seq, at_us, name, actor, data))).hexdigest()
 
 
 def encode_page(entries: Iterable[Stored]) -> str:
-    return _encoder.encode(list(entries)).decode()
+    return _encode(list(entries)).decode()
 
 
 def decode_page(text: str) -> list[Entry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import assert_never
 
 import msgspec
@@ -10,12 +11,14 @@ from msgspec.structs import replace
 from bide.core import agenda, interactions
 from bide.core.answering import interaction_of
 from bide.core.batch import Draft
-from bide.core.commands import Conflicting, Done, Reply, Unknown
+from bide.core.commands import REFUSED, Conflicting, Done, Receipt, Reply, Unknown
 from bide.core.deadlines import deadline_of
-from bide.core.moves import cancel_later, close_wait, wake
+from bide.core.exchanging import Reject, terms_of
+from bide.core.moves import cancel_later, close_wait, finish, wake
 from bide.core.people import deny, why_not
 from bide.core.quorum import rule_of
 from bide.core.records import OPEN_WAIT, Run, RunError, Wait, WaitStatus, interaction_id
+from bide.core.replying import reject
 from bide.core.requests import Amend, Beat, ChangeWait, Fail, HandTask, Withdraw
 
 
@@ -23,11 +26,14 @@ def change_wait(draft: Draft, command: ChangeWait) -> Reply:
     run, wait = draft.run(command.run_id), draft.wait(command.run_id, command.no)
     if run is None or wait is None or run.workspace != command.workspace:
         return Unknown(command.run_id)
-    if wait.status not in OPEN_WAIT:
+    is_item = isinstance(command.change, Fail) and command.item is not None
+    if wait.status not in OPEN_WAIT and not (is_item and wait.kind == "request"):
         return Done(False, wait.status)
     match command.change:
         case Amend():
             return _amend(draft, run, wait, command.change, command.reason)
+        case Fail() if command.item is not None and wait.kind == "request" and terms_of(wait).items:
+            return _fail_item(draft, command, command.item)
         case Fail():
             end_early(draft, run, wait, "failed", "failed", command.reason)
         case Withdraw():
@@ -41,17 +47,51 @@ def change_wait(draft: Draft, command: ChangeWait) -> Reply:
     return Done(True)
 
 
+def _fail_item(draft: Draft, command: ChangeWait, item: int) -> Reply:
+    """One item of many comes to nothing; the others go on (U4). The same again is no news."""
+    row = interaction_of(draft, (command.run_id, command.no, item))
+    id = interaction_id(command.run_id, command.no, item)
+    rejection = Reject(
+        workspace=command.workspace,
+        actor=command.actor,
+        run_id=command.run_id,
+        no=command.no,
+        item=item,
+        target=id,
+        reason=command.reason,
+        message_id=command.message_id,
+    )
+    receipt = reject(draft, rejection, row)
+    assert isinstance(receipt, Receipt)
+    if receipt.outcome == "no_target":
+        return Unknown(id)
+    return Done(receipt.outcome not in REFUSED, row.status if row is not None else "")
+
+
 def _amend(draft: Draft, run: Run, wait: Wait, change: Amend, reason: str) -> Reply:
     data: dict[str, object] = {"wait": wait.no, "step": wait.key, "reason": reason}
     if change.moves:
         data |= {"deadline": {"from": wait.deadline, "to": deadline_of(draft.now, change.deadline)}}
-        wait = replace(wait, deadline=deadline_of(draft.now, change.deadline))
+        wait = _moved(wait, deadline_of(draft.now, change.deadline))
     if change.assigns:
         data |= {"assignee": change.assignee, "group": change.group}
         wait = assign(draft, wait, change.assignee, change.group)
-    draft.put_terms(agenda.look(wait))
+    by_item = wait.kind == "request" and wait.deadline is None
+    draft.put_terms(wait if by_item else agenda.look(wait))
     draft.record(run, "await_updated", data)
     return Done(True)
+
+
+def _moved(wait: Wait, deadline: datetime | None) -> Wait:
+    """The wait with another deadline. Where each item has its time, all of them have this one now."""
+    if wait.kind != "request" or not terms_of(wait).items:
+        return replace(wait, deadline=deadline)
+    details = agenda.terms(wait)
+    for name, value in (("seconds", None), ("until", deadline)):
+        details.pop(name, None)
+        if value is not None:
+            details[name] = value.isoformat()
+    return agenda.with_terms(replace(wait, due_at=deadline), details)
 
 
 def assign(draft: Draft, wait: Wait, assignee: str | None, group: str | None) -> Wait:
@@ -71,7 +111,10 @@ def end_early(draft: Draft, run: Run, wait: Wait, status: WaitStatus, how: str, 
     code = {"failed": "WaitFailed", "cancelled": "WaitCancelled"}[status]
     error = RunError(code=code, message=reason or how, step=wait.key)
     cause = f"{how}: {reason}" if reason else how
-    run = close_wait(draft, run, wait, status, cause, answer=msgspec.json.encode(error).decode())
+    told = msgspec.json.encode(error).decode()
+    run = close_wait(draft, run, wait, status, cause, answer=told)
+    if run.style == "pipeline":  # its stages cannot be told of it (W2)
+        return finish(draft, run, "failed", error=told)
     if wait.kind == "children" and wait.cancel_children:
         cancel_later(draft, run.id, f"the join of {run.id} was {how}", wait.no)
     if run.status == "waiting":

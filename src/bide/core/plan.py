@@ -42,7 +42,7 @@ from bide.core.once import once_name
 from bide.core.outside import ItemKey, LetterKey
 from bide.core.people import dedup_name
 from bide.core.records import FINAL, REPLAYED, Name, Run, RunId
-from bide.core.requests import Answer, ChangeWait, HandTask, LetGo, SettleChore, SettleDeadLetter
+from bide.core.requests import Answer, ChangeWait, Fail, HandTask, LetGo, SettleChore, SettleDeadLetter, Withdraw
 from bide.core.streaming import AnyItemCommand, ClaimItems, FinishItems, RenewItems
 from bide.core.streams import item_of_letter, progress_of
 
@@ -182,6 +182,8 @@ def may_end(commands: Iterable[AnyCommand]) -> set[RunId]:
                 ids.add(command.run_id)
             case CancelChildren():
                 ids.update(command.children)
+            case ChangeWait(change=Fail() | Withdraw()):
+                ids.add(command.run_id)
             case _:
                 pass
     return ids
@@ -276,7 +278,14 @@ def _reads_of_request(
             wanted.waits.add((command.run_id, command.no))
             wanted.interactions.add((command.run_id, command.no, command.item))
         case ChangeWait():
+            run = runs.get(command.run_id)
             wanted.waits.add((command.run_id, command.no))
+            if isinstance(command.change, (Fail, Withdraw)):
+                _reads_of_end(run, runs, wanted)
+            if command.item is not None:
+                wanted.interactions.add((command.run_id, command.no, command.item))
+                wanted.units.add((command.run_id, command.no))
+                _reads_of_stream(run, wanted, [command.item])
 
 
 def _reads_of_stream(run: Run | None, wanted: Reads, items: Iterable[int] = ()) -> None:

@@ -76,10 +76,15 @@ def _lose(draft: Draft, run: Run, wait: Wait, row: Interaction, status: Interact
     return streams.refused(draft, run, wait.no, row.item, reason) if run.style == "pipeline" else run
 
 
+def refusal_of(row: Interaction) -> str | None:
+    """What was said when an interaction came to nothing by itself; None where nobody said anything of it alone."""
+    said = msgspec.json.decode(row.answers)
+    return str(said[0]["reason"]) if said and "reason" in said[0] else None
+
+
 def reason_of(row: Interaction) -> str:
     """Why an interaction came to nothing."""
-    said = msgspec.json.decode(row.answers)
-    return str(said[0]["reason"]) if said and "reason" in said[0] else row.status
+    return refusal_of(row) or row.status
 
 
 # ---------------------------------------------------------------- answers

@@ -59,7 +59,7 @@ class Amend(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
 
 
 class Fail(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
-    """End it as failed: the run is told."""
+    """End it as failed: the run is told. Of a wait over items, where one is named, that item alone."""
 
 
 class Withdraw(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
@@ -75,6 +75,8 @@ class ChangeWait(Request, frozen=True, kw_only=True, gc=False):
 
     no: int
     change: Amend | Fail | Withdraw | Beat
+    item: int | None = None  # the interaction that was named
+    message_id: str = ""
     reason: str = ""
 
 

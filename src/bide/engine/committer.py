@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bide.core.commands import AnyCommand, Committed, Offer, Reply
+from bide.core.commands import AnyCommand, Committed, CommitTurn, Offer, Reply
 from bide.core.plan import may_wake
 from bide.core.records import RunId, Turn
 from bide.errors import StoreUnavailable
@@ -31,6 +31,7 @@ class Committer:
         self._flushing: asyncio.Task[None] | None = None
         self.offer: Callable[[int], Offer | None] = lambda most: None
         self.settle_offer: Callable[[Offer | None, dict[RunId, Turn]], None] = lambda offer, turns: None
+        self.let_go: Callable[[RunId, int], None] = lambda run_id, epoch: None
         self.listeners: list[Callable[[Executed], None]] = []
 
     async def submit(self, command: AnyCommand) -> Answer:
@@ -70,8 +71,14 @@ class Committer:
             return
         turns = done.turns
         answers = []
-        for (_, future), reply in zip(taken, done.replies, strict=True):
-            turn = turns.pop(reply.run.id, None) if isinstance(reply, Committed) and reply.kept else None
+        for (command, future), reply in zip(taken, done.replies, strict=True):
+            turn = None
+            if isinstance(reply, Committed):
+                if reply.kept:
+                    turn = turns.pop(reply.run.id, None)
+                else:
+                    assert isinstance(command, CommitTurn)
+                    self.let_go(command.run_id, command.epoch)  # its slot can be offered in the very next batch
             answers.append((future, Answer(reply, turn)))
         self.settle_offer(offer, turns)
         for future, answer in answers:

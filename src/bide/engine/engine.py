@@ -21,6 +21,7 @@ from bide.core.commands import CancelChildren, Failed, GiveBack, Offer
 from bide.core.moves import join_of
 from bide.core.records import RunId, Turn
 from bide.engine.admission import Listeners
+from bide.engine.garbage import Collector
 from bide.engine.heartbeat import Heartbeat
 from bide.engine.items import ItemWork
 from bide.engine.outbox import Outbox
@@ -81,6 +82,7 @@ class Engine:
         self._loop_task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         self._heartbeat: Heartbeat | None = None
+        self._collector = Collector(self.settings.gc_threshold)
         self._retention_at = 0.0
         self._reached: dict[str, RunId] = {}  # the last child of the page that each unfinished chore is at
         self.items = ItemWork(self)
@@ -88,6 +90,7 @@ class Engine:
         self.outbox = Outbox(self)
         runtime.committer.offer = self.make_offer
         runtime.committer.settle_offer = self.settle_offer
+        runtime.committer.let_go = self.let_go
         runtime.committer.listeners.append(self._heard)
 
     # ------------------------------------------------------------ running
@@ -96,6 +99,7 @@ class Engine:
         self._unsubscribe = self.runtime.store.subscribe(self._hint())
         self._heartbeat = Heartbeat(self, asyncio.get_running_loop())
         self._heartbeat.start()
+        self._collector.relax()
         self._listeners.start()
         self._loop_task = asyncio.create_task(self._loop())
         return self
@@ -117,6 +121,7 @@ class Engine:
         await self._abandon()
         if self._heartbeat is not None:
             await self._heartbeat.stop()
+        self._collector.restore()
         self.detach()
 
     def detach(self) -> None:
@@ -125,6 +130,7 @@ class Engine:
         if committer.offer == self.make_offer:
             committer.offer = lambda commands: None
             committer.settle_offer = lambda offer, turns: None
+            committer.let_go = lambda run_id, epoch: None
         if self._heard in committer.listeners:
             committer.listeners.remove(self._heard)
         self.threads.shutdown(wait=False, cancel_futures=True)
@@ -386,10 +392,17 @@ class Engine:
             if await session.may_resume(turn):
                 await definition.take_turn(turn, session)
         finally:
-            # A newer turn of the same run may have been handed over meanwhile: that one stays.
-            current = self.active.get(run.id)
-            if current is not None and current.run.epoch == run.epoch:
-                del self.active[run.id]
+            self.let_go(run.id, run.epoch)
+
+    def let_go(self, run_id: RunId, epoch: int) -> None:
+        """The turn is over, or its commit has ended the claim and its task only has to hear so: the slot is free.
+
+        A newer turn of the same run may have been handed over meanwhile: that one stays.
+        """
+        current = self.active.get(run_id)
+        if current is not None and current.run.epoch == epoch:
+            del self.active[run_id]
+            self._ending.discard(run_id)  # it is not among the active any more, and counts once
 
     async def _give_back(self, turn: Turn, delay: timedelta) -> None:
         run = turn.run

@@ -23,6 +23,17 @@ def wall_clock() -> datetime:
     return datetime.now(UTC)
 
 
+_forks = 0  # between the first process and this one. Asking for the number of the process is a call of the system
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
 class RandomBytes:
     """Bytes from the operating system, fetched many at a time: a call lets go of the interpreter's lock, and where
     other threads are busy, getting it back takes far longer than the bytes."""
@@ -31,13 +42,13 @@ class RandomBytes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process = os.getpid()
+        self._forks = _forks
         self._bytes, self._used = b"", 0
 
     def __call__(self, size: int) -> bytes:
         with self._lock:
-            if self._used + size > len(self._bytes) or self._process != os.getpid():  # a fork must not repeat them
-                self._process = os.getpid()
+            if self._used + size > len(self._bytes) or self._forks != _forks:  # a fork must not repeat them
+                self._forks = _forks
                 self._bytes, self._used = os.urandom(max(size, self.FETCHED)), 0
             self._used += size
             return self._bytes[self._used - size : self._used]

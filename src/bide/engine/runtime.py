@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlsplit
@@ -46,7 +46,7 @@ class Runtime:
         self.committer.listeners.append(self.announce)
         self._signer: Signer | None = None
         self.counts: Counter[tuple[str, str]] = Counter()  # by name of the metric, and reason or transport
-        self._ends: dict[RunId, list[asyncio.Future[Run | None]]] = {}
+        self._ends: dict[RunId, list[Ear]] = {}
 
     async def open(self) -> None:
         await self.store.open()
@@ -88,34 +88,58 @@ class Runtime:
         """Tell those in this process who wait for a run's end, or follow the ledgers."""
         self.tail.grew()
         for run in done.ended:
-            for waiter in self._ends.pop(run.id, ()):
-                _tell(waiter, run)
+            for ear in self._ends.get(run.id, ()):
+                ear.tell(run)
 
     @property
     def awaited_ends(self) -> int:
         """How many runs have somebody in this process who waits for their end."""
         return len(self._ends)
 
-    async def end_of(self, run_id: RunId, seconds: float) -> Run | None:
-        """Wait for the end of a run, as far as this process brings it about; None when the time is up."""
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[Run | None] = loop.create_future()
-        waiters = self._ends.setdefault(run_id, [])
-        waiters.append(waiter)
-        alarm = loop.call_later(seconds, _tell, waiter, None)
+    @contextmanager
+    def listening(self, run_id: RunId) -> Iterator[Ear]:
+        """Hear of the end of a run from here on, also while doing something else."""
+        ears, ear = self._ends.setdefault(run_id, []), Ear()
+        ears.append(ear)
         try:
-            return await waiter
+            yield ear
         finally:
-            alarm.cancel()
-            if waiter in waiters:
-                waiters.remove(waiter)
-            if not waiters and self._ends.get(run_id) is waiters:
+            ears.remove(ear)
+            if not ears:
                 del self._ends[run_id]
 
+    async def end_of(self, run_id: RunId, seconds: float) -> Run | None:
+        """Wait for the end of a run, as far as this process brings it about; None when the time is up."""
+        with self.listening(run_id) as ear:
+            return await ear.hear(seconds)
 
-def _tell(waiter: asyncio.Future[Run | None], run: Run | None) -> None:
-    if not waiter.done():
-        waiter.set_result(run)
+
+class Ear:
+    """Hears of the end of one run, as far as this process brings it about."""
+
+    def __init__(self) -> None:
+        self.run: Run | None = None  # as it ended
+        self._waiter: asyncio.Future[None] | None = None
+
+    def tell(self, run: Run) -> None:
+        self.run = run
+        self._wake()
+
+    async def hear(self, seconds: float) -> Run | None:
+        """The run that has ended; None when the time is up."""
+        if self.run is None:
+            loop = asyncio.get_running_loop()
+            self._waiter = loop.create_future()
+            alarm = loop.call_later(seconds, self._wake)
+            try:
+                await self._waiter
+            finally:
+                alarm.cancel()
+        return self.run
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 def open_store(

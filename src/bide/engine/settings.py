@@ -35,6 +35,7 @@ class Settings:
     max_steps_inline: int = 100
     batch: int = 500
     hints: bool = True
+    gc_threshold: int = 50_000
     await_aggregate_max_input_items: int = 10_000
     await_aggregate_max_output_items: int = 10_000
     max_unit_bytes: int = 16 * 1024 * 1024

@@ -86,6 +86,13 @@ async def is_open(call: Call) -> None:
         raise AlreadyAnswered(found.id, found.status)
 
 
+async def takes_failure(call: Call) -> None:
+    """One that has failed may be told so again: whether it is the same, the rule says."""
+    found = await call.client.interaction(_id(call))
+    if found.status not in OPEN_INTERACTION and found.status != "failed":
+        raise AlreadyAnswered(found.id, found.status)
+
+
 def principal(call: Call, id: str, by: str | None) -> str:
     """Who acts: the key, or whom it may speak for (W11)."""
     if by is not None and not call.key.may("interactions:answer_as"):
@@ -145,6 +152,6 @@ ENDPOINTS = (
              answers={200: InteractionInfo}, found=exists, is_open=is_open, refusals=(404, 409, 410)),
     Endpoint("POST", f"{_ONE}/assign", assign, "waits:operate", "Give a task to others", body=Assign,
              answers={200: InteractionInfo}, found=exists, is_open=is_open, refusals=(404, 409, 410)),
-    Endpoint("POST", f"{_ONE}/fail", fail, "waits:operate", "Fail the wait of an interaction", body=Reason,
-             answers={200: InteractionInfo}, found=exists, is_open=is_open, refusals=(404, 409, 410)),
+    Endpoint("POST", f"{_ONE}/fail", fail, "waits:operate", "Fail an interaction: its item, or its wait", body=Reason,
+             answers={200: InteractionInfo}, found=exists, is_open=takes_failure, refusals=(404, 409, 410)),
 )  # fmt: skip
