@@ -253,6 +253,28 @@ async def test_an_expression_that_comes_to_nothing_fails_the_run_at_once(tmp_pat
         assert info.error.message.endswith("test.machine:4:11: nothing can be divided by 0")
 
 
+SLIPS = [
+    ('wait for x\n  event: "e"\n  match: input.x\n  timeout: "1h"', 7, "match: give an object"),
+    ("wait for x\n  timeout: input.x", "soon", "'soon' cannot be used as a duration"),
+    ('action a call\n  machine: "f"\n  retry: {attempts: input.x}', "two", "retry: attempts and factor are numbers"),
+    ('action a http\n  url: "http://127.0.0.1:9"\n  headers: input.x', [1], "headers: give an object"),
+    ("emit e\n  event: input.x", "a..b", "has an empty segment"),
+]
+
+
+@pytest.mark.parametrize(("steps", "given", "said"), SLIPS, ids=[said for _, _, said in SLIPS])
+async def test_a_value_that_cannot_be_used_fails_the_run_at_once_in_words(
+    steps: str, given: Any, said: str, tmp_path: Path
+) -> None:
+    """L6: what the file cannot tell is told by the run, and not tried again (F16)."""
+    body = "".join(f"    {line}\n" for line in steps.splitlines())
+    async with world(app_of(tmp_path, f"machine m\n  implements\n{body}")) as there:
+        run = await there.start("m", {"x": given})
+        info = await there.get(run.id)
+        assert (info.status, info.attempt) == ("failed", 0)
+        assert said in str(info.error)
+
+
 async def test_flows_that_run_each_other_for_ever_are_stopped(tmp_path: Path) -> None:
     text = "machine m\n  implements\n    run flow(f)\n  flows\n    flow f\n      run flow(f)\n"
     async with world(app_of(tmp_path, text)) as there:

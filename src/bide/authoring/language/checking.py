@@ -300,6 +300,8 @@ class _Checker:
                 for each in entries:
                     if each.name not in RETRYING:
                         self._say(each.span, f"{said}; `{each.name}` is none of them{suggestion(each.name, RETRYING)}")
+                    elif each.name in ("attempts", "factor") and _is_no_number(each.value):
+                        self._say(each.value.span, f"`{each.name}` is a number from 1 on")
             case value if isinstance(value, Literal_) or shape.type not in ("any", "number", "map"):
                 self._say(value.span, said)
 
@@ -486,3 +488,10 @@ class _Checker:
                     f"`{each.name}` is required and has a default; one of the two is enough",
                     "warning",
                 )
+
+
+def _is_no_number(value: Expression) -> bool:
+    """Whether a value that stands in the file is none that can be counted with."""
+    if not isinstance(value, Literal_):
+        return False
+    return isinstance(value.value, bool) or not isinstance(value.value, (int, float)) or value.value < 1

@@ -15,6 +15,7 @@ import msgspec
 from bide.authoring.language import waiting
 from bide.authoring.language.actions import calling, runner_name
 from bide.authoring.language.evaluating import Values, as_text, evaluate
+from bide.authoring.language.evaluating import said as kind_of
 from bide.authoring.language.fields import misfits, schema_of_fields, with_defaults
 from bide.authoring.language.sending import DEFAULT_TIMEOUT, send
 from bide.authoring.language.tree import AskModel, Call, Compute, Emit, Entry, Expression, Http, Step, WaitFor
@@ -118,8 +119,12 @@ class Doing:
                     raise BadInput(f"retry: {said} says no number")
                 case int():
                     return RetryPolicy(attempts=said + 1)
-                case dict():
+                case dict() if isinstance(said.get("attempts", 1), int) and isinstance(
+                    said.get("factor", 1), (int, float)
+                ):
                     return RetryPolicy(**said)
+                case dict():
+                    raise BadInput("retry: attempts and factor are numbers")
                 case _:
                     raise BadInput(f"retry: {said!r} is neither a number nor an object")
         except (TypeError, ValueError) as error:
@@ -144,7 +149,10 @@ class Doing:
         async def request() -> Any:
             told = self._told(step.told, self._with_secrets())
             method = str(told.get("method", "GET")).upper()
-            headers = {str(name): as_text(value) for name, value in (told.get("headers") or {}).items()}
+            given = told.get("headers") or {}
+            if not isinstance(given, dict):
+                raise BadInput(f"headers: give an object with names and values, not {kind_of(given)}")
+            headers = {str(name): as_text(value) for name, value in given.items()}
             if method in UNSAFE and "idempotency-key" not in {name.lower() for name in headers}:
                 headers["Idempotency-Key"] = key  # the step runs at least once; the other side can tell
             return await send(method, as_text(told["url"]), headers, told.get("body"), limit, most)

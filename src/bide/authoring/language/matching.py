@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from bide.authoring.language.evaluating import said
 from bide.authoring.language.tree import Field
 from bide.errors import BadInput
 
@@ -25,6 +26,8 @@ def expression_of(match: Mapping[str, Any] | None, fields: Sequence[Field] | Non
     >>> expression_of({"order": "7"}, None)
     '("order" in data && data["order"] == "7")'
     """
+    if match is not None and not isinstance(match, Mapping):
+        raise BadInput(f"match: give an object with the values that the event must have, not {said(match)}")
     conditions = [_equals(name, value) for name, value in (match or {}).items()]
     conditions += [_fits(field) for field in fields or ()]
     return " && ".join(conditions) if conditions else None
