@@ -114,7 +114,7 @@ async def _serve(
     watched: _Watch | None = None,
     is_dev: bool = False,
 ) -> int:
-    from bide.cli.worker import Stop
+    from bide.cli.worker import Stop, metrics_served
 
     try:
         listening = importlib.import_module("bide.server.listening")
@@ -126,7 +126,7 @@ async def _serve(
     if is_dev and "public_url" not in app.settings().sources and port:
         app.configure(public_url=f"http://localhost:{port}")
     stop = Stop(asyncio.get_running_loop(), quiet=False)
-    async with life:
+    async with life, metrics_served(await app.runtime()):
         key = await _dev_key(app, aim.workspace) if is_dev else None
         server = listening.listener(app.asgi(), host, port)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -18,11 +20,13 @@ import typer
 from bide.cli.output import Output, to_json
 from bide.cli.session import Target, check_secrets, without_password
 from bide.cli.usage import AppOption, JsonOption, StoreOption, UsageProblem, WorkspaceOption
+from bide.errors import BadConfiguration
 
 if TYPE_CHECKING:
     from bide.app import App
     from bide.cli.supervisor import Lifeline
     from bide.engine.engine import Engine
+    from bide.engine.runtime import Runtime
 
 STEP_THREADS = "bide-step"
 THREADS_END_SECONDS = 0.5
@@ -76,7 +80,10 @@ def worker(
     if processes > 1:
         from bide.cli.supervisor import supervise
 
-        check_secrets(aim.open_app())  # what is wrong is said once, and not by every child
+        found = aim.open_app()
+        check_secrets(found)  # what is wrong is said once, and not by every child
+        if found.settings().metrics_port:
+            raise UsageProblem("metrics_port is one port and cannot be shared by --processes; start them one by one")
         return supervise(_child_command(aim, queues, concurrency), processes, _announcer(json))
     return _work_here(aim, queues, concurrency, lifeline)
 
@@ -135,7 +142,7 @@ async def _serve(
     stop = Stop(asyncio.get_running_loop(), quiet=lifeline is not None)
     if lifeline is not None:
         lifeline.watch(stop.ask)
-    async with app.engine(queues=queues) as engine:
+    async with app.engine(queues=queues) as engine, metrics_served(engine.runtime):
         ready = _ready(app, engine)
         if not ready.definitions:
             Output(as_json=False).note(f"{ready.app} has no definitions: this worker can run nothing")
@@ -144,6 +151,23 @@ async def _serve(
         else:
             announce([ready])
         await stop.asked.wait()
+
+
+@asynccontextmanager
+async def metrics_served(runtime: Runtime) -> AsyncIterator[None]:
+    """Figures on a port of their own where one is set; the packages for it are looked for only then."""
+    if not runtime.settings.metrics_port:
+        yield
+        return
+    try:
+        module = importlib.import_module("bide.server.metrics_port")
+    except ModuleNotFoundError as error:
+        raise BadConfiguration(
+            f"metrics_port needs a package that is not installed ({error.name}); "
+            "install it with: pip install 'bide[server]'"
+        ) from error
+    async with module.metrics_served(runtime):
+        yield
 
 
 def _ready(app: App, engine: Engine) -> Ready:

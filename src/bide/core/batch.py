@@ -59,6 +59,7 @@ class View:
         self.stream = Stream()
         self.changes = Changes(self.outside)
         self.granted: dict[RunId, None] = {}  # claimed for the offering worker in this batch, in order
+        self.late: list[float] = []  # by how many seconds timers were fired after they were due
         self._known: tuple[frozenset[RunId], frozenset[RowKey]] = (frozenset(), frozenset())
 
     def loaded(self) -> None:

@@ -34,6 +34,7 @@ def fire(draft: Draft, command: FireTimer) -> Reply:
         return Done(False, "wait is closed")
     if wait.due_at > draft.now:
         return Done(False, "not due")
+    draft.view.late.append((draft.now - wait.due_at).total_seconds())
     if wait.kind == "request" and wait.deadline is None:
         return replying.look(draft, run, wait)
     if wait.deadline is not None and wait.deadline <= draft.now:

@@ -13,6 +13,7 @@ from bide.core.payloads import BadPayload, digest, encode_payload
 from bide.core.records import RunId, Wait, run_of_interaction
 from bide.core.requests import Answer as AnswerCommand
 from bide.core.requests import KeepPoison
+from bide.engine.figures import dropped
 from bide.engine.runtime import Runtime
 from bide.engine.transport import Answer, ListeningTransport, Poison
 from bide.stores.interface import WaitFilter
@@ -20,8 +21,6 @@ from bide.stores.interface import WaitFilter
 log = logging.getLogger("bide.transports")
 
 REMEMBERED = 1000  # waits whose terms are kept at hand
-DROPPED = "bide_await_completion_dropped_total"
-ADMITTED = "bide_await_completions_admitted_total"
 
 
 class Admitting:
@@ -33,32 +32,30 @@ class Admitting:
         self._waits: dict[tuple[RunId, int], Wait] = {}
 
     async def admit(self, answers: Sequence[Answer]) -> Sequence[Receipt]:
-        receipts = await asyncio.gather(*map(self._admit, answers))
-        for receipt in receipts:
-            if receipt.outcome in ("woke", "queued"):
-                self._runtime.count(ADMITTED, "")
-            else:
-                reason = "invalid_payload" if receipt.outcome == "invalid" else receipt.reason or receipt.outcome
-                self._runtime.count(DROPPED, reason)
-        return receipts
+        """What is handed on is counted where it is committed; what is turned away here, here."""
+        return await asyncio.gather(*map(self._admit, answers))
+
+    def _turned_away(self, receipt: Receipt) -> Receipt:
+        self._runtime.figures.drop(dropped(receipt) or "not_found")
+        return receipt
 
     async def _admit(self, answer: Answer) -> Receipt:
         id = answer.interaction_id or interaction_of(answer.correlation_id or "") or ""
         found = run_of_interaction(id)
         wait = await self._wait(*found[:2]) if found is not None else None
         if found is None or wait is None:
-            return Receipt(outcome="no_target", reason="not_found")
+            return self._turned_away(Receipt(outcome="no_target", reason="not_found"))
         if answer.workspace is not None and answer.workspace != wait.workspace:
-            return Receipt(outcome="no_target", reason="wrong_workspace")
+            return self._turned_away(Receipt(outcome="no_target", reason="wrong_workspace"))
         run_id, no, item = found
         if wait.kind != "request":
-            return Receipt(outcome="no_target", reason="not_found")
+            return self._turned_away(Receipt(outcome="no_target", reason="not_found"))
         genuine = correlation_id(terms_of(wait).nonce, run_id, wait.key, no, item)
         if answer.correlation_id is not None and not hmac.compare_digest(genuine, answer.correlation_id):
-            return Receipt(outcome="no_target", reason="bad_token")
+            return self._turned_away(Receipt(outcome="no_target", reason="bad_token"))
         command = self._command(answer, wait, id, item)
         if isinstance(command, Receipt):
-            return command
+            return self._turned_away(command)
         reply: Reply = (await self._runtime.committer.submit(command)).reply
         if isinstance(reply, Failed):
             raise reply.error
@@ -113,7 +110,7 @@ class Admitting:
         )
 
     async def bury(self, poison: Poison) -> None:
-        self._runtime.count(DROPPED, "invalid_payload")
+        self._runtime.figures.drop("invalid_payload")
         command = KeepPoison(
             workspace="default",
             actor=self._actor,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from bide.core.commands import AnyCommand, Committed, CommitTurn, Offer, Reply
 from bide.core.plan import may_wake
 from bide.core.records import RunId, Turn
+from bide.engine.figures import Figures
 from bide.errors import StoreUnavailable
 from bide.stores.interface import Executed, Store
 
@@ -24,8 +25,9 @@ class Answer(NamedTuple):
 
 
 class Committer:
-    def __init__(self, store: Store, batch: int) -> None:
+    def __init__(self, store: Store, batch: int, figures: Figures | None = None) -> None:
         self._store = store
+        self._figures = figures or Figures()
         self._batch = batch
         self._waiting: deque[tuple[AnyCommand, asyncio.Future[Answer]]] = deque()
         self._flushing: asyncio.Task[None] | None = None
@@ -59,6 +61,7 @@ class Committer:
     async def _flush_batch(self, taken: list[tuple[AnyCommand, asyncio.Future[Answer]]]) -> None:
         commands = [command for command, _ in taken]
         offer = self.offer(may_wake(commands))
+        self._figures.batches.observe(len(taken))
         try:
             done = await self._store.execute(commands, offer)
         except BaseException as error:

@@ -17,6 +17,7 @@ from bide.core.payloads import BadPayload, digest, encode_payload
 from bide.core.records import OPEN_INTERACTION, OPEN_WAIT, Chore, Interaction, Wait
 from bide.core.requests import SettleChore
 from bide.core.tokens import Signer
+from bide.engine.figures import DISPATCHES, NOT_DISPATCHED
 from bide.engine.transport import Answered, Dispatched, Request, Transport, Undelivered
 from bide.stores.interface import InteractionFilter, WaitFilter
 
@@ -72,9 +73,11 @@ class Dispatcher:
         while goes_on:
             rows = await self._page(wait, terms, item)
             results = await self._send(transport, wait, rows) if rows else ()
+            failed = sum(result.error is not None for result in results)
+            self._engine.runtime.count(NOT_DISPATCHED, terms.transport, failed)
             if rows and all(result.error is not None and not result.is_final for result in results):
                 raise NotSent(f"{transport.name}: {results[0].error}")
-            self._engine.runtime.count("bide_dispatches_total", terms.transport, len(results))
+            self._engine.runtime.count(DISPATCHES, terms.transport, len(results) - failed)
             goes_on = await self._mark(chore, wait, item, results)
             chore = replace(chore, tries=1)
 

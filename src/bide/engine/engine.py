@@ -21,6 +21,7 @@ from bide.core.commands import CancelChildren, Failed, GiveBack, Offer
 from bide.core.moves import join_of
 from bide.core.records import RunId, Turn
 from bide.engine.admission import Listeners
+from bide.engine.figures import TURNS
 from bide.engine.garbage import Collector
 from bide.engine.heartbeat import Heartbeat
 from bide.engine.items import ItemWork
@@ -360,6 +361,9 @@ class Engine:
         task.add_done_callback(self._ended)
 
     def _begin(self, turn: Turn) -> None:
+        run, figures = turn.run, self.runtime.figures
+        figures.counts[(TURNS, run.style)] += 1
+        figures.wakes.observe(max(0.0, (run.updated_at - run.ready_at).total_seconds()))  # by the store's clock alone
         self.active[turn.run.id] = turn
         task = asyncio.create_task(self._take(turn))
         self._tasks[task] = turn.run.id

@@ -99,6 +99,7 @@ class ItemWork:
     async def _work(self, definition: Workable, run: Run, items: Sequence[Item]) -> None:
         try:
             while items:
+                began = self._engine.runtime.ports.monotonic()
                 work = asyncio.ensure_future(definition.work(run, items, self))
                 try:
                     await self._renew_until(work, run.id, items)
@@ -106,6 +107,8 @@ class ItemWork:
                     if not work.done():
                         work.cancel()
                 outcomes = work.result()
+                seconds = self._engine.runtime.ports.monotonic() - began
+                self._engine.runtime.figures.steps.observe(seconds / len(items), len(items))
                 command = FinishItems(
                     workspace=run.workspace,
                     actor=self._actor,

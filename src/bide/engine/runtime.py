@@ -17,6 +17,7 @@ from bide.core.tokens import BadSecrets, Signer, parse_secrets
 from bide.engine.committer import Committer
 from bide.engine.definitions import Registry
 from bide.engine.emissions import Emissions
+from bide.engine.figures import Figures
 from bide.engine.looks import Looks
 from bide.engine.ports import Ports
 from bide.engine.settings import Settings
@@ -39,21 +40,25 @@ class Runtime:
         self.registry = registry
         self.settings = settings
         self.ports = ports
-        self.committer = Committer(store, settings.batch)
+        self.figures = Figures()
+        self.committer = Committer(store, settings.batch, self.figures)
         self.looks = Looks(store)
         self.tail = Tail(store, settings.poll_interval.total_seconds())
         self.emissions = Emissions(registry, settings, ports)
         self.committer.listeners.append(self.announce)
         self._signer: Signer | None = None
-        self.counts: Counter[tuple[str, str]] = Counter()  # by name of the metric, and reason or transport
         self._ends: dict[RunId, list[Ear]] = {}
 
     async def open(self) -> None:
         await self.store.open()
 
-    def count(self, metric: str, label: str, by: int = 1) -> None:
-        """Add to a metric of this process."""
-        self.counts[(metric, label)] += by
+    @property
+    def counts(self) -> Counter[tuple[str, str]]:
+        return self.figures.counts
+
+    def count(self, figure: str, label: str = "", by: int = 1) -> None:
+        """Add to a figure of this process."""
+        self.figures.counts[(figure, label)] += by
 
     async def signer(self) -> Signer:
         """What resume tokens are made with: the configured secrets, or one that is made and kept in the store (W4)."""
@@ -87,6 +92,7 @@ class Runtime:
     def announce(self, done: Executed) -> None:
         """Tell those in this process who wait for a run's end, or follow the ledgers."""
         self.tail.grew()
+        self.figures.heard(done)
         for run in done.ended:
             for ear in self._ends.get(run.id, ()):
                 ear.tell(run)

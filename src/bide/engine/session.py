@@ -43,6 +43,7 @@ class TurnSession:
     def __init__(self, engine: Engine, turn: Turn) -> None:
         self._engine = engine
         self._steps = 0
+        self._began: dict[str, float] = {}  # steps whose code is at work, and since when
         self.settings = engine.settings
         self.ports = engine.runtime.ports
         self.registry = engine.runtime.registry
@@ -192,4 +193,8 @@ class TurnSession:
         return await self._engine.in_thread(call, *arguments)
 
     def reached(self, point: str, step: str) -> None:
+        if point == "before":
+            self._began[step] = self.ports.monotonic()
+        elif point == "after_code" and step in self._began:
+            self._engine.runtime.figures.steps.observe(self.ports.monotonic() - self._began.pop(step))
         self._engine.probe.reached(point, step)

@@ -44,6 +44,8 @@ class Settings:
     public_url: str = "http://localhost:8000"
     resume_secrets: str = ""
     longest_poll: timedelta = timedelta(seconds=60)
+    metrics_port: int = 0
+    metrics_host: str = "127.0.0.1"
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 

@@ -9,7 +9,7 @@ import msgspec
 from bide.client.refusals import raise_refused_task
 from bide.core.commands import Receipt
 from bide.core.records import OPEN_INTERACTION
-from bide.errors import AlreadyAnswered, Forbidden, InvalidAnswer
+from bide.errors import AlreadyAnswered, Forbidden, InvalidAnswer, NotFound
 from bide.server.calls import Answer, Call, Endpoint, problems_of
 from bide.server.problems import Refusal
 from bide.server.runs import Nothing
@@ -102,7 +102,11 @@ def principal(call: Call, id: str, by: str | None) -> str:
 
 async def complete(call: Call) -> Answer:
     asked = call.read(CompleteInteraction)
-    await exists(call)
+    try:
+        await exists(call)
+    except NotFound:
+        call.runtime.figures.drop("not_found")  # W7
+        raise
     return await answered(call, _id(call), asked.data, asked.by, asked.dedup_key, asked.shown)
 
 

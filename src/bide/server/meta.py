@@ -10,7 +10,7 @@ import msgspec
 from starlette.responses import HTMLResponse, PlainTextResponse
 
 from bide.server.calls import Answer, Call, Endpoint
-from bide.server.metrics import figures
+from bide.server.metrics import MEDIA_TYPE, exposition
 
 READY_SECONDS = 5.0
 PAGE_HEADERS = {
@@ -44,7 +44,7 @@ async def readyz(call: Call) -> Answer:
 
 
 async def metrics(call: Call) -> Any:
-    return PlainTextResponse(await figures(call.runtime), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return PlainTextResponse(await exposition(call.runtime), media_type=MEDIA_TYPE)
 
 
 async def openapi(call: Call) -> dict[str, Any]:

@@ -1,87 +1,111 @@
-"""Figures for Prometheus: counted as commands are answered, and asked of the store when they are read (W7)."""
+"""Figures for Prometheus: what the process counted (`bide.engine.figures`), and what is open in the store (§11, W7)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from bide.core.commands import Receipt, Receipts, Stale
+from bide.engine import figures
+from bide.engine.figures import Figures, Histogram
 from bide.engine.runtime import Runtime
-from bide.stores.interface import Executed
 
-DROPPED: Final = "bide_await_completion_dropped_total"
-REASONS: Final = frozenset(
-    {
-        "not_found", "duplicate", "stale", "already_completed", "timed_out", "cancelled", "bad_token",
-        "invalid_payload", "wrong_workspace", "conflict",
-    }
-)  # fmt: skip
+COUNTERS: Final[Mapping[str, tuple[str, str]]] = {  # what each counts, and by what
+    figures.TURNS: ("Turns of runs that this process began", "style"),
+    figures.ADMITTED: ("Signals and answers admitted: they woke a run, or wait for one", "outcome"),
+    figures.EARLY: ("Of these, those that came before anybody waited", ""),
+    figures.DROPPED: ("Signals and answers refused or repeated", "reason"),
+    figures.STALE: ("Commits refused because the claim was lost", ""),
+    figures.LATE: ("Timers fired more than 100 ms after they were due", ""),
+    figures.DISPATCHES: ("Interactions handed to a transport", "transport"),
+    figures.NOT_DISPATCHED: ("Interactions that a transport could not deliver, each try", "transport"),
+    figures.DEAD: ("Failures that became dead letters", "kind"),
+    figures.REQUESTS: ("HTTP requests answered", "status"),
+}
+MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+STATUSES: Final = ("ready", "running", "waiting", "completed", "stopped", "failed", "cancelled")
+GAUGE_SECONDS: Final = 10.0  # counting rows has its price, however often somebody asks
 
 
-class Figures:
-    """What one runtime has done since it was first asked."""
+class _Gauges:
+    """What the store says is there, asked at most every few seconds."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.admitted = Counter(
-            "bide_await_completions_admitted", "Deliveries admitted", ["outcome"], registry=self.registry
-        )
-        self.dropped = Counter(
-            "bide_await_completion_dropped", "Answers refused or repeated", ["reason"], registry=self.registry
-        )
-        self.stale = Counter("bide_stale_commits", "Commits under a lost claim", registry=self.registry)
-        self.runs = Gauge("bide_runs", "Runs by status", ["status"], registry=self.registry)
-        self.requests = Counter("bide_http_requests", "Requests by status", ["status"], registry=self.registry)
-        for reason in sorted(REASONS):
-            self.dropped.labels(reason)
+        self.runs: Mapping[str, int] = {}
+        self.open: Mapping[str, int] = {}
+        self._asked_at: float | None = None
 
-    def heard(self, done: Executed) -> None:
-        for reply in done.replies:
-            if isinstance(reply, Receipt):
-                self._count(reply)
-            elif isinstance(reply, Receipts):
-                for receipt in reply.receipts:
-                    self._count(receipt)
-            elif isinstance(reply, Stale):
-                self.stale.inc()
-
-    def _count(self, receipt: Receipt) -> None:
-        match receipt.outcome:
-            case "woke" | "queued":
-                if receipt.duplicate:
-                    self.dropped.labels("duplicate").inc()
-                else:
-                    self.admitted.labels(receipt.outcome).inc()
-            case "duplicate":
-                self.dropped.labels("duplicate").inc()
-            case "invalid":
-                self.dropped.labels("invalid_payload").inc()
-            case "conflict":
-                self.dropped.labels("conflict").inc()
-            case "late" | "no_target":
-                reason = receipt.reason if receipt.reason in REASONS else "not_found"
-                self.dropped.labels(reason).inc()
-            case _:
-                return
+    async def refresh(self, runtime: Runtime) -> None:
+        now = runtime.ports.monotonic()
+        if self._asked_at is None or now - self._asked_at >= GAUGE_SECONDS:
+            self.runs, self.open = await runtime.store.count_runs(None), await runtime.store.count_open()
+            self._asked_at = now
 
 
-_OF: WeakKeyDictionary[Runtime, Figures] = WeakKeyDictionary()
+class _Collector:
+    def __init__(self, counted: Figures, gauges: _Gauges, round_trips: int) -> None:
+        self._counted = counted
+        self._gauges = gauges
+        self._round_trips = round_trips
+
+    def collect(self) -> Iterator[Metric]:
+        counted, gauges = self._counted, self._gauges
+        for name, (about, label) in COUNTERS.items():
+            yield _counter(name, about, label, _by_label(counted, name))
+        yield _counter("bide_store_round_trips_total", "Times that the store was asked", "", {"": self._round_trips})
+        yield _histogram("bide_step_seconds", "How long the code of a step took", counted.steps)
+        yield _histogram("bide_wake_seconds", "From the moment a run could go on until a worker had it", counted.wakes)
+        yield _histogram("bide_timer_late_seconds", "How long after they were due timers fired", counted.lateness)
+        yield _histogram("bide_batch_commands", "Commands in one commit", counted.batches)
+        runs = {status: gauges.runs.get(status, 0) for status in STATUSES}
+        yield _gauge("bide_runs", "Runs by status", "status", runs)
+        waits = {status: gauges.open.get(status, 0) for status in ("waiting", "reserved")}
+        yield _gauge("bide_waits_open", "Open waits by status", "status", waits)
+        letters = gauges.open.get("dead_letters", 0)
+        yield _gauge("bide_dead_letters_open", "Dead letters that wait for a person", "", {"": letters})
 
 
-def figures_of(runtime: Runtime) -> Figures:
-    """The figures of a runtime, counted from the first time that this is called."""
-    found = _OF.get(runtime)
-    if found is None:
-        found = _OF[runtime] = Figures()
-        runtime.committer.listeners.append(found.heard)
-    return found
+def _by_label(counted: Figures, name: str) -> Mapping[str, int]:
+    found = {label: count for (figure, label), count in counted.counts.items() if figure == name}
+    if name == figures.DROPPED:
+        return {reason: found.get(reason, 0) for reason in figures.REASONS}
+    return found if found or COUNTERS[name][1] else {"": 0}
 
 
-async def figures(runtime: Runtime) -> str:
-    found = figures_of(runtime)
-    counts = await runtime.store.count_runs(None)
-    for status in ("ready", "running", "waiting", "completed", "stopped", "failed", "cancelled"):
-        found.runs.labels(status).set(counts.get(status, 0))
-    return generate_latest(found.registry).decode()
+def _counter(name: str, about: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name.removesuffix("_total"), about, labels=[label] if label else [])
+    for value, count in sorted(values.items()):
+        family.add_metric([value] if label else [], count)
+    return family
+
+
+def _gauge(name: str, about: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, about, labels=[label] if label else [])
+    for value, count in values.items():
+        family.add_metric([value] if label else [], count)
+    return family
+
+
+def _histogram(name: str, about: str, counted: Histogram) -> Metric:
+    family = HistogramMetricFamily(name, about)
+    buckets, total = [], 0
+    for bound, count in zip([*map(str, counted.bounds), "+Inf"], counted.counts, strict=True):
+        total += count
+        buckets.append((bound, total))
+    family.add_metric([], buckets, counted.sum)
+    return family
+
+
+_GAUGES: WeakKeyDictionary[Runtime, _Gauges] = WeakKeyDictionary()
+
+
+async def exposition(runtime: Runtime) -> bytes:
+    """All figures in the text format of Prometheus."""
+    gauges = _GAUGES.setdefault(runtime, _Gauges())
+    await gauges.refresh(runtime)
+    registry = CollectorRegistry()
+    registry.register(_Collector(runtime.figures, gauges, runtime.store.round_trips))
+    return generate_latest(registry)

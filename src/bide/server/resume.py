@@ -19,7 +19,6 @@ from bide.core.tokens import Bound
 from bide.server.bodies import ENVELOPE, header, media_type, parse_json, read_body
 from bide.server.calls import Answer, Call, Endpoint, client_of, problems_of
 from bide.server.forms import form_of, read_form, with_errors
-from bide.server.metrics import figures_of
 from bide.server.pages import page
 from bide.server.problems import NOT_THERE, Refusal, refusal_of
 from bide.stores.interface import WaitFilter
@@ -47,7 +46,7 @@ async def _standing(call: Call) -> Standing:
     token = call.path["token"]
     bound = (await call.runtime.signer()).read(token)
     if bound is None:
-        figures_of(call.runtime).dropped.labels("bad_token").inc()
+        call.runtime.figures.drop("bad_token")
         raise Refusal(404, "not_found", "there is no such link, or what signed it is no longer known here")
     store = call.runtime.store
     named = run_of_interaction(bound.signal_id)

@@ -15,12 +15,12 @@ from starlette.types import Receive, Scope, Send
 from bide.authoring.checks import is_name
 from bide.authoring.machine import encode
 from bide.core.access import Key
+from bide.engine.figures import REQUESTS
 from bide.engine.runtime import Runtime
 from bide.errors import Forbidden, Invalid
 from bide.server.bodies import ENVELOPE, Gone, header, parse_json, read_body
 from bide.server.calls import Answer, Call, Endpoint, HttpClient, digest_of
 from bide.server.keys import Keys
-from bide.server.metrics import figures_of
 from bide.server.problems import TYPE, Refusal, problem, refusal_of
 
 log = logging.getLogger("bide.server")
@@ -67,6 +67,8 @@ class Api:
             if refusal.status >= 500:
                 log.exception("a request failed", exc_info=error)
             response = refused(refusal)
+        if self._keys_of is not None:
+            self._keys_of.count(REQUESTS, str(getattr(response, "status_code", 200)))
         if scope["method"] == "HEAD" and isinstance(response, Response):
             response.body = b""
         await response(scope, receive, send)
@@ -116,7 +118,6 @@ class Api:
     def _keys_for(self, runtime: Runtime) -> Keys:
         if self._keys is None or self._keys_of is not runtime:
             self._keys, self._keys_of = Keys(runtime), runtime
-            figures_of(runtime)  # counts from here on
         return self._keys
 
 

@@ -48,6 +48,8 @@ class Executed(msgspec.Struct, kw_only=True):
     ready: bool = False  # some run became claimable that nobody was given
     due_in: timedelta | None = None  # the earliest moment this batch put on the queue or the timers, from now
     ended: list[Run] = msgspec.field(default_factory=list)
+    late: list[float] = msgspec.field(default_factory=list)  # by how many seconds timers were fired after they were due
+    dead: list[str] = msgspec.field(default_factory=list)  # the kinds of new dead letters
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +113,10 @@ class Store(Access, Protocol):
 
     async def close(self) -> None:
         """Let go of every connection, thread and file. Safe to call twice."""
+
+    @property
+    def round_trips(self) -> int:
+        """How often this store had to ask whoever keeps the rows: a server, a file's thread, a lock."""
 
     # -- execute
 
@@ -219,6 +225,9 @@ class Store(Access, Protocol):
 
     async def count_runs(self, workspace: str | None) -> Mapping[str, int]:
         """Runs by status."""
+
+    async def count_open(self) -> Mapping[str, int]:
+        """How much is open in all workspaces: waits that are `waiting` or `reserved`, and `dead_letters`."""
 
     async def waits(self, filter: WaitFilter, *, after: tuple[str, int] | None, limit: int) -> Sequence[Wait]:
         """By run id and number; *after* is the last of the page before."""

@@ -21,6 +21,7 @@ from bide.core.outside import ItemKey, LetterKey, OutsideChanges, assigned, clos
 from bide.core.records import (
     FINAL,
     OPEN_INTERACTION,
+    OPEN_WAIT,
     Chore,
     DeadLetter,
     EventRow,
@@ -60,6 +61,7 @@ class MemoryStore:
 
     def __init__(self, *, now: Now) -> None:
         self._now = now
+        self.round_trips = 0
         self._lock = threading.RLock()
         self._runs: dict[RunId, Run] = {}
         self._children: dict[RowKey, list[RunId]] = {}
@@ -97,6 +99,7 @@ class MemoryStore:
 
     async def execute(self, commands: Sequence[AnyCommand], offer: Offer | None = None) -> Executed:
         with self._lock:
+            self.round_trips += 1
             return transact(self, commands, self._now(), offer)
 
     async def leave(self, connection: Any, command: Start | Deliver) -> None:
@@ -110,6 +113,7 @@ class MemoryStore:
 
     async def claim(self, offer: Offer) -> Executed:
         with self._lock:
+            self.round_trips += 1
             now = self._now()
             due = [e for e in self._queue.values() if e.due_at <= now and e.queue in offer.queues]
             due.sort(key=lambda entry: (-entry.priority, entry.due_at, entry.run_id))
@@ -139,6 +143,7 @@ class MemoryStore:
 
     async def fire_timers(self, limit: int, offer: Offer | None = None) -> Executed:
         with self._lock:
+            self.round_trips += 1
             now = self._now()
             due = sorted(
                 (timer for timer in self._timers.values() if timer.due_at <= now),
@@ -273,6 +278,10 @@ class MemoryStore:
             if workspace is None or run.workspace == workspace:
                 counts[run.status] = counts.get(run.status, 0) + 1
         return counts
+
+    async def count_open(self) -> Mapping[str, int]:
+        open_waits: Counter[str] = Counter(wait.status for wait in self._waits.values() if wait.status in OPEN_WAIT)
+        return {**open_waits, "dead_letters": len(self._letters)}
 
     async def waits(self, filter: WaitFilter, *, after: tuple[str, int] | None, limit: int) -> Sequence[Wait]:
         found = [

@@ -254,6 +254,8 @@ def executed(view: View, replies: list[Reply], turns: dict[RunId, Turn]) -> Exec
         ready=any(moment <= view.now for moment in unclaimed),
         due_in=min(moments) - view.now if moments else None,
         ended=[run for run in changed if run.status in FINAL],
+        late=view.late,
+        dead=[letter.kind for letter in changes.outside.letters.values() if letter] if changes.outside else [],
     )
 
 

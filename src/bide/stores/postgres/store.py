@@ -130,6 +130,10 @@ class PostgresStore(PostgresAccess):
         await asyncio.to_thread(self._leases.close)
         await self._sessions.close()
 
+    @property
+    def round_trips(self) -> int:
+        return self._transactions.round_trips
+
     # -- execute
 
     async def execute(self, commands: Sequence[AnyCommand], offer: Offer | None = None) -> Executed:
@@ -342,6 +346,9 @@ class PostgresStore(PostgresAccess):
 
     async def count_runs(self, workspace: str | None) -> Mapping[str, int]:
         return dict(map(tuple, await self._transactions.read("count_runs", workspace)))
+
+    async def count_open(self) -> Mapping[str, int]:
+        return dict(map(tuple, await self._transactions.read("count_open")))
 
     async def waits(self, filter: WaitFilter, *, after: tuple[str, int] | None, limit: int) -> Sequence[Wait]:
         statement, parameters = listing.of_waits(filter, after, limit)

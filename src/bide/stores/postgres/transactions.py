@@ -46,14 +46,17 @@ class Transaction:
         self._sql = sql
         self.id: str | None = None  # the server's number for it, once something was written
         self.changes: Changes | None = None  # what was written under that number
+        self.round_trips = 0
 
     async def fetch(self, statement: str, *parameters: object) -> list[asyncpg.Record]:
+        self.round_trips += 1
         return await self._connection.fetch(self._sql[statement], *parameters)
 
     async def write(self, changes: Changes, parts: Sequence[Part]) -> None:
         """Write *changes*, of which *parts* are the statements, in one round trip."""
         statement = together(tuple((name, self._sql[name]) for name, _ in parts))
         parameters = [parameter for _, parameters in parts for parameter in parameters]
+        self.round_trips += 1
         [(self.id,)] = await self._connection.fetch(statement, *parameters)
         self.changes = changes
 
@@ -67,6 +70,7 @@ class Transactions:
         self._sql = sql
         self._random = random
         self._patience = patience
+        self.round_trips = 0
 
     async def run(self, body: Callable[[Transaction], Awaitable[T]]) -> T:
         """What *body* returned in the attempt that was committed.
@@ -120,6 +124,7 @@ class Transactions:
         self, statement: str, parameters: tuple[object, ...], seconds: float | None
     ) -> list[asyncpg.Record]:
         connection = await self._sessions.acquire()
+        self.round_trips += 1
         is_clean = False
         try:
             rows = await connection.fetch(self._sql[statement], *parameters, timeout=seconds)
@@ -146,6 +151,7 @@ class Transactions:
                 is_clean = await self._roll_back(connection, error)
                 raise
             lost = await self._commit(connection)
+            self.round_trips += transaction.round_trips + 2  # and those that begin and commit it
             is_clean = lost is None
         finally:
             # Also after a cancelled await: a connection in an unknown state is closed, never given back.

@@ -104,6 +104,7 @@ class SqliteStore(SqliteAccess):
         self._rows = rows.Rows(Sealing(codec)) if codec is not None else rows.PLAIN
         self._lanes: tuple[Writer, Readers, Hints] | None = None
         self._process = os.getpid()
+        self.round_trips = 0
 
     async def open(self) -> None:
         if self._lanes is not None:
@@ -316,6 +317,9 @@ class SqliteStore(SqliteAccess):
         parameters = {"workspace": workspace}
         return await self._read(lambda c: {str(key): n for key, n in c.execute(SQL["count_runs"], parameters)})
 
+    async def count_open(self) -> Mapping[str, int]:
+        return await self._read(lambda c: {str(key): int(n) for key, n in c.execute(SQL["count_open"])})
+
     async def waits(self, filter: WaitFilter, *, after: tuple[str, int] | None, limit: int) -> Sequence[Wait]:
         after_run, after_no = after or ("", 0)
         parameters = {
@@ -414,10 +418,12 @@ class SqliteStore(SqliteAccess):
     # -- lanes
 
     async def _write(self, work: Callable[[Tables, datetime], T]) -> T:
+        self.round_trips += 1
         result: T = await self._open_lanes()[0].call(work)
         return result
 
     async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
+        self.round_trips += 1
         result: T = await self._open_lanes()[1].call(work)
         return result
 

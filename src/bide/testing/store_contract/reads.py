@@ -151,6 +151,15 @@ class Reads:
 
     # -- the rest
 
+    async def test_what_is_open_is_counted_in_all_workspaces(self, store: Store) -> None:
+        asked = store.round_trips
+        await parked(store, "run_1")
+        await parked(store, "run_2", workspace="other")
+        await woken(store, "run_1")
+
+        assert await store.count_open() == {"waiting": 1, "dead_letters": 0}
+        assert store.round_trips > asked
+
     async def test_what_does_not_exist_is_none_or_empty(self, store: Store) -> None:
         assert await store.run("default", "run_1") is None
         assert await store.holder("default", "order-7") is None

@@ -1,0 +1,140 @@
+"""Figures for Prometheus: what is counted, under which names, and who may see it (§11, W7, H1)."""
+
+from __future__ import annotations
+
+import socket
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from bide.engine.figures import REASONS
+from bide.server.metrics_port import metrics_served
+from bide.testing import world
+from tests.server.shop import app
+from tests.server.test_signals_over_http import code
+
+NAMES = [
+    "bide_turns", "bide_step_seconds", "bide_wake_seconds", "bide_timer_late_seconds", "bide_timers_late",
+    "bide_await_completions_admitted", "bide_await_completions_early_held", "bide_await_completion_dropped",
+    "bide_dispatches", "bide_dispatch_failures", "bide_dead_letters", "bide_dead_letters_open", "bide_stale_commits",
+    "bide_batch_commands", "bide_store_round_trips", "bide_http_requests", "bide_runs", "bide_waits_open",
+]  # fmt: skip
+DROPPED = "bide_await_completion_dropped_total"
+
+
+async def figures(http: httpx.AsyncClient) -> dict[tuple[str, str], float]:
+    """Each figure by its name and the value of its label."""
+    response = await http.get("/metrics")
+    assert response.status_code == 200
+    families = text_string_to_metric_families(response.text)
+    return {
+        (sample.name, next(iter(sample.labels.values()), "")): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+async def test_every_figure_of_the_contract_is_there_from_the_start(store_url: str) -> None:
+    """§11; W7: with exactly its reasons."""
+    async with world(app, store_url) as w:
+        text = (await w.http().get("/metrics")).text
+
+        shown = {line.split()[2].removesuffix("_total") for line in text.splitlines() if line.startswith("# TYPE")}
+        assert shown == set(NAMES)
+        found = await figures(w.http())
+        reasons = {label for name, label in found if name == DROPPED}
+        assert reasons == set(REASONS)
+        assert len(reasons) == 10
+
+
+async def test_what_runs_do_is_counted(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """§11: turns, steps, waits, wake-ups, timers, answers, dead letters, batches, round trips."""
+    monkeypatch.setattr("bide.server.metrics.GAUGE_SECONDS", -1.0)
+    async with world(app, store_url) as w:
+        http = w.http()
+        order, late = await w.start("order"), await w.start("order")
+        await w.signal(order.id, "other")
+        await w.signal(order.id, "paid")
+        task = await w.start("told")
+        waiting = await figures(http)
+        w.clock.advance(timedelta(minutes=90))
+        await w.settle()
+        after = await figures(http)
+
+        assert waiting[("bide_runs", "waiting")] == 2
+        assert waiting[("bide_runs", "completed")] == 1
+        assert waiting[("bide_waits_open", "waiting")] == 2
+        assert waiting[("bide_dead_letters_open", "")] == waiting[("bide_dead_letters_total", "notify")] == 1
+        assert waiting[("bide_await_completions_admitted_total", "woke")] == 1
+        assert waiting[("bide_await_completions_early_held_total", "")] == 1
+        assert waiting[("bide_turns_total", "machine")] >= 3
+        assert waiting[("bide_step_seconds_count", "")] >= 3
+        assert waiting[("bide_wake_seconds_count", "")] == sum(
+            n for (name, _), n in waiting.items() if name == "bide_turns_total"
+        )
+        assert waiting[("bide_batch_commands_count", "")] > 0
+        assert after[("bide_store_round_trips_total", "")] > waiting[("bide_store_round_trips_total", "")] > 0
+        assert after[("bide_timer_late_seconds_count", "")] == after[("bide_timers_late_total", "")] == 1
+        assert after[("bide_timer_late_seconds_sum", "")] == 1800
+        assert (await w.get(late.id)).status == "completed"
+        assert (await w.get(task.id)).status == "waiting"
+
+
+async def test_every_refusal_is_counted_under_its_reason(store_url: str) -> None:
+    """W7."""
+    async with world(app, store_url) as w:
+        http = w.http()
+        answered, expired, cancelled = [await w.start("outreach") for _ in range(3)]
+        task = await w.start("task")
+        [interaction] = await w.client().interactions(run_id=task.id)
+        yes, no = {"data": {"approved": True}}, {"data": {"approved": False}}
+
+        async def complete(run_id: str, body: Any = yes, **more: Any) -> None:
+            await http.post(f"/v1/signals/approval-{run_id}/complete", json=body, **more)
+
+        await complete("none")
+        await complete(answered.id, {"data": 1})
+        await complete(answered.id, headers={"Idempotency-Key": "k"})
+        await complete(answered.id, headers={"Idempotency-Key": "k"})
+        await complete(answered.id)
+        for body in (yes, yes, no):
+            await http.post(f"/v1/interactions/{interaction.id}/complete", json=body)
+        await w.http(workspace="other").post(f"/v1/interactions/{interaction.id}/complete", json=yes)
+        await http.post("/resume/a.b.c", json=1)
+        await w.cancel(cancelled.id)
+        await w.advance("48h")
+        await complete(expired.id)
+
+        found = await figures(http)
+        dropped = {
+            label: n for (name, label), n in found.items() if name == "bide_await_completion_dropped_total" and n
+        }
+        assert dropped == {
+            "not_found": 2,
+            "invalid_payload": 1,
+            "duplicate": 2,
+            "already_completed": 1,
+            "conflict": 1,
+            "bad_token": 1,
+            "timed_out": 1,
+        }
+        assert found[("bide_http_requests_total", "404")] == 3
+
+
+async def test_figures_need_an_admin_key_or_a_port_of_their_own(store_url: str) -> None:
+    """H1."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    async with world(app, store_url, metrics_port=port) as w:
+        keyless = w.http()
+        del keyless.headers["Authorization"]
+
+        assert code(await keyless.get("/metrics")) == (401, "unauthorized")
+        assert code(await w.http(scopes=["runs:read"]).get("/metrics")) == (403, "forbidden")
+        async with metrics_served(w.runtime), httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as there:
+            assert ("bide_runs", "waiting") in await figures(there)
+            assert (await there.get("/v1/runs")).status_code == 404
