@@ -145,3 +145,15 @@ def test_an_order_and_its_run_are_one_transaction_of_a_web_application(tmp_path:
         "runs: 1",
         "orders: [1001]",
     ]
+
+
+def test_a_draft_is_sent_after_a_review_and_never_without_one(tmp_path: Path) -> None:
+    """F10, F13: silence is no approval; what was planned for it happens instead."""
+    [example] = [path for path in PROGRAMS if path.stem == "review_with_fallback"]
+    said = run(example, tmp_path).stdout
+    assert "to Ann: We open at nine." in said
+    assert "to Bob: Please send it to us first." in said
+    assert "to Cleo: Thank you, we have your question and will be back tomorrow." in said
+    assert said.count("You get your money back.") == 1, "only rea has read it"
+    assert [line.split(": ")[1] for line in said.splitlines() if "came from" in line] == ["model", "person", "fallback"]
+    assert "rea's answer is too late now: timed_out" in said

@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.typing.pages import module_of
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {ROOT / "examples" / "demo.py"})  # it only drives another
 RIGHT = [HERE / "right.py", *EXAMPLES]
+README = ROOT / "README.md"
+PAGES = [README, *sorted(page for page in (ROOT / "docs").rglob("*.md") if "```python\n" in page.read_text("utf-8"))]
 
 
 def mypy(files: list[Path], cache: Path) -> dict[tuple[str, int], str]:
@@ -63,8 +67,12 @@ CHECKERS = {"mypy": mypy, "pyright": pyright}
 
 
 @pytest.mark.parametrize("checker", CHECKERS)
-def test_user_code_infers_as_it_says_and_the_examples_are_typed(checker: str, tmp_path: Path) -> None:
+def test_user_code_infers_as_it_says_and_the_examples_and_pages_are_typed(checker: str, tmp_path: Path) -> None:
+    """One run for all, because the checkers take most of their time to begin."""
     copies = [Path(shutil.copy(path, tmp_path)) for path in RIGHT]  # as user code is: outside of this project
+    for page in PAGES:
+        copies.append(tmp_path / f"{re.sub(r'[^a-z]', '_', str(page.relative_to(ROOT)).lower())}.py")
+        copies[-1].write_text(module_of(page, is_strict=page == README), encoding="utf-8")
     assert CHECKERS[checker](copies, tmp_path) == {}
 
 

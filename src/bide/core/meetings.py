@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -178,6 +179,6 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     name: str
-    data: object = None
+    data: Any = None
     at: datetime
     channel: str = "api"

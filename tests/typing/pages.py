@@ -1,0 +1,46 @@
+"""The Python of a page as a module that type checkers can read."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from pathlib import Path
+
+FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+# Pages of the documentation may leave types out where they would hide what a page is about. Those they give are right.
+LENIENT = (
+    "# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators",
+    '# mypy: allow-any-generics, disable-error-code="union-attr,no-redef"',
+    "# pyright: basic, reportOptionalMemberAccess=false, reportRedeclaration=false",
+)
+
+
+def module_of(page: Path, *, is_strict: bool) -> str:
+    """All blocks of a page in one. What awaits becomes the body of a function, one line below its place."""
+    text = page.read_text(encoding="utf-8")
+    lines = [*(() if is_strict else LENIENT), "from __future__ import annotations"]
+    for no, match in enumerate(FENCE.finditer(text)):
+        fence = text.count("\n", 0, match.start())
+        lines += [""] * (fence + 1 - len(lines))
+        lines += _with_functions(match[1], f"block_{no}")
+    return "\n".join(lines) + "\n"
+
+
+def _with_functions(block: str, name: str) -> list[str]:
+    """The lines of a block, in an async function from the first statement on that awaits: one line more."""
+    lines = block.splitlines()
+    for statement in ast.parse(block).body:
+        if _awaits(statement):
+            at = statement.lineno - 1
+            inside = textwrap.indent("\n".join(lines[at:]), "    ").splitlines()
+            return [*lines[:at], f"async def {name}() -> None:", *inside]
+    return lines
+
+
+def _awaits(statement: ast.stmt) -> bool:
+    module = ast.Module([statement], [])
+    code = compile(module, "block", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    return bool(code.co_flags & inspect.CO_COROUTINE)
