@@ -315,6 +315,35 @@ async def test_foreign_unknown_and_forged_replies_are_refused_each_with_its_reas
         assert counts == {"not_found": 4, "bad_token": 1, "wrong_workspace": 1}
 
 
+async def test_answers_that_are_handed_in_together_are_judged_each_for_itself(store_url: str) -> None:
+    """U6, U8, W3, W7: twice in one batch is a duplicate, another one a conflict, a misfit leaves its item open, and the
+    one that was the last wakes the run."""
+    app, _ = an_app()
+    async with world(app, store_url) as there:
+        run = await there.start("each", {"count": 4, "keep_rejected": True})
+        ids = [request.interaction_id for request in there.sent("provider")]
+        batch = [
+            Answer(interaction_id=ids[2], data=30),
+            Answer(interaction_id=ids[2], data=30),
+            Answer(interaction_id=ids[2], data=31),
+            Answer(interaction_id=ids[0], data="many"),
+            Answer(interaction_id=ids[1], reason="closed"),
+            Answer(interaction_id=ids[1], reason="closed"),
+            Answer(interaction_id=ids[0] + "99", data=1),
+            Answer(interaction_id=ids[0], data=10),
+        ]
+        receipts = await Admitting(there.runtime, "provider").admit(batch)
+        outcomes = [receipt.outcome for receipt in receipts]
+        assert outcomes == ["queued", "duplicate", "conflict", "invalid", "queued", "duplicate", "no_target", "queued"]
+        again = await Admitting(there.runtime, "provider").admit([batch[0], Answer(interaction_id=ids[3], data=40)])
+        assert [receipt.outcome for receipt in again] == ["duplicate", "woke"]
+        assert await there.result(run.id) == [10, "rejected: closed", 30, 40]
+        names = await ledger_names(there, run.id)
+        assert names.count("await_unit_item_completed") == 3
+        assert names.count("await_unit_item_rejected") == 1
+        assert names.count("await_unit_completed") == 1
+
+
 async def test_an_answer_after_the_deadline_and_before_the_timer_strands_nobody(store_url: str) -> None:
     """Catalogue 3.6, 1: the wait's row decides, in one commit with the interaction."""
     app, _ = an_app()

@@ -456,6 +456,12 @@ class Receipts(msgspec.Struct, frozen=True, gc=False):
     receipts: tuple[Receipt, ...]
 
 
+class TakenIn(msgspec.Struct, frozen=True, gc=False):
+    """One receipt for each thing of a `TakeIn`; each was let in or refused for itself."""
+
+    receipts: tuple[Receipt, ...]
+
+
 class Started(msgspec.Struct, frozen=True, gc=False):
     run: Run
     repeated: bool = False  # the answer to an idempotency key that was used before
@@ -532,6 +538,7 @@ Reply = (
     Receipt
     | EventReceipt
     | Receipts
+    | TakenIn
     | Started
     | DuplicateRun
     | UsedOtherwise

@@ -57,7 +57,7 @@ from bide.core.commands import (
     Start,
     StartOrSignal,
 )
-from bide.core.exchanging import ExpireItems, MarkDispatched, Reject
+from bide.core.exchanging import ExpireItems, MarkDispatched, Reject, TakeIn
 from bide.core.hiding import incoming_of
 from bide.core.once import decide_once
 from bide.core.requests import Answer, ChangeWait, HandTask, KeepPoison, LetGo, SettleChore, SettleDeadLetter
@@ -144,6 +144,8 @@ def decide(draft: Draft, command: AnyCommand) -> Reply:
             return outbox.settle_letter(draft, command)
         case Reject():
             return replying.reject(draft, command, answering.interaction_of(draft, replying.key(command, command.item)))
+        case TakeIn():
+            return replying.take_in(draft, command)
         case MarkDispatched():
             keys = (replying.key(command, result.item) for result in command.results)
             return replying.mark(draft, command, [answering.interaction_of(draft, key) for key in keys])

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from bide.core.batch import Draft
 from bide.core.exchanging import INTERACTION_API, MoreItems, NewRequest, Terms, correlation_id, terms_of
-from bide.core.interactions import INTERACTION_MOVES
 from bide.core.moves import close_wait, wake
-from bide.core.records import OPEN_WAIT, Chore, Interaction, InteractionStatus, Run, Unit, Wait
+from bide.core.records import OPEN_WAIT, Chore, Interaction, Run, Unit, Wait
 
 # ---------------------------------------------------------------- opening
 
@@ -113,17 +112,3 @@ def settle(draft: Draft, run: Run, wait: Wait, unit: Unit) -> Run:
 
 def counts(wait: Wait, unit: Unit) -> dict[str, Any]:
     return {"wait": wait.no, "step": wait.key, "expected": unit.expected, "completed": unit.received}
-
-
-def move(draft: Draft, unit: Unit, row: Interaction, status: InteractionStatus, **changes: Any) -> Interaction:
-    """Bring an interaction to another status; one that leaves `pending` is out of the outbox's hands."""
-    assert status in INTERACTION_MOVES[row.status], f"{row.id} is {row.status}"
-    if row.status == "pending":
-        draft.put_unit(replace(unit, handed=unit.handed + 1))
-    row = replace(row, status=status, **changes)
-    draft.outside.interactions[(row.run_id, row.no, row.item)] = row
-    return row
-
-
-def end(draft: Draft, unit: Unit, row: Interaction, status: InteractionStatus, **changes: Any) -> Interaction:
-    return move(draft, unit, row, status, closed_at=draft.now, **changes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -65,7 +64,7 @@ def correlation_id(nonce: str, run_id: str, step: str, no: int, item: int) -> st
     'cor_7_1_0_2346e4cd4cdd0d010553127618ba4364'
     """
     text = "\0".join((run_id, step, str(no), str(item)))
-    mac = hmac.new(nonce.encode(), text.encode(), hashlib.sha256).hexdigest()[:_MAC_DIGITS]
+    mac = hmac.digest(nonce.encode(), text.encode(), "sha256").hex()[:_MAC_DIGITS]
     return f"cor_{run_id.removeprefix('run_')}_{no}_{item}_{mac}"
 
 
@@ -113,6 +112,24 @@ class Reject(ExchangeCommand, frozen=True, kw_only=True, gc=False):
     correlation_id: str | None = None
 
 
+class Given(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What came back for one interaction: an answer, or the reason why there is none."""
+
+    item: int
+    target: str
+    message_id: str
+    data: str = "null"
+    digest: str = ""
+    reason: str | None = None
+    by: str | None = None
+
+
+class TakeIn(ExchangeCommand, frozen=True, kw_only=True, gc=False):
+    """What came back for many interactions of one wait over items, each judged for itself, in order."""
+
+    given: tuple[Given, ...]
+
+
 class SentItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What came of sending one interaction."""
 
@@ -141,7 +158,7 @@ class ExpireItems(ExchangeCommand, frozen=True, kw_only=True, gc=False):
     next_at: datetime | None
 
 
-AnyExchangeCommand = Reject | MarkDispatched | ExpireItems
+AnyExchangeCommand = Reject | TakeIn | MarkDispatched | ExpireItems
 
 
 class Marked(msgspec.Struct, frozen=True, gc=False):

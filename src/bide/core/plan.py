@@ -35,7 +35,7 @@ from bide.core.commands import (
     Start,
     StartOrSignal,
 )
-from bide.core.exchanging import AnyExchangeCommand, ExpireItems, MarkDispatched, Reject
+from bide.core.exchanging import AnyExchangeCommand, ExpireItems, MarkDispatched, Reject, TakeIn
 from bide.core.holding import chores_of, held_in, is_held
 from bide.core.matching import dedup_names
 from bide.core.once import once_name
@@ -232,7 +232,7 @@ def reads(commands: Iterable[AnyCommand], runs: Mapping[RunId, Run]) -> Reads:
                     _reads_of_end(runs.get(child), runs, wanted)
             case Answer() | ChangeWait() | HandTask() | SettleChore() | SettleDeadLetter() | LetGo():
                 _reads_of_request(command, runs, wanted)
-            case Reject() | MarkDispatched() | ExpireItems():
+            case Reject() | TakeIn() | MarkDispatched() | ExpireItems():
                 _reads_of_exchange(command, runs, wanted)
             case ClaimItems() | RenewItems() | FinishItems():
                 _reads_of_items(command, runs, wanted)
@@ -304,13 +304,15 @@ def _reads_of_exchange(command: AnyExchangeCommand, runs: Mapping[RunId, Run], w
     match command:
         case Reject():
             items: Iterable[int] = (command.item,)
+        case TakeIn():
+            items = [given.item for given in command.given]
         case MarkDispatched():
             items = [result.item for result in command.results]
         case ExpireItems():
             items = command.items
-    if not isinstance(command, Reject):
+    if isinstance(command, (MarkDispatched, ExpireItems)):
         wanted.chores.add(command.chore.id)
-    if not isinstance(command, MarkDispatched):
+    if isinstance(command, (Reject, ExpireItems)):
         _reads_of_end(run, runs, wanted)
     wanted.waits.add((command.run_id, command.no))
     wanted.units.add((command.run_id, command.no))

@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from bide.core import streams
 from bide.core.batch import Draft
-from bide.core.commands import Done, Receipt, Reply
+from bide.core.commands import Done, Receipt, Reply, TakenIn
 from bide.core.durations import deadline_after
-from bide.core.exchanges import counts, dispatch, end, has_room, move, settle, unit_of
-from bide.core.exchanging import ExpireItems, MarkDispatched, Marked, Reject, SentItem, Terms, terms_of
+from bide.core.exchanges import dispatch, has_room, unit_of
+from bide.core.exchanging import ExpireItems, Given, MarkDispatched, Marked, Reject, SentItem, TakeIn, Terms, terms_of
 from bide.core.interactions import told
 from bide.core.moves import close_wait, finish, wake
 from bide.core.outside import ItemKey
@@ -24,7 +23,6 @@ from bide.core.records import (
     Chore,
     DeadLetter,
     Interaction,
-    InteractionStatus,
     Run,
     RunError,
     Unused,
@@ -32,48 +30,13 @@ from bide.core.records import (
 )
 from bide.core.requests import Answer
 from bide.core.schema import problems
+from bide.core.tally import Tally
 
 LATE = {"timed_out": "timed_out", "failed": "already_completed"}
 
 
 def key(command: Reject | MarkDispatched | ExpireItems, item: int) -> ItemKey:
     return command.run_id, command.no, item
-
-
-def _take(
-    draft: Draft, run: Run, wait: Wait, row: Interaction, data: str, digest: str, by: str | None, id: str
-) -> tuple[Run, bool]:
-    """An answer that is let in; whether the run goes on because of it."""
-    terms, unit = terms_of(wait), unit_of(draft, wait)
-    row = end(draft, unit, row, "completed", answer=data, digest=digest, answered_by=by)
-    unit = unit_of(draft, wait)
-    unit = replace(unit, received=unit.received + 1)
-    entry = {**told(row), **counts(wait, unit), "id": id, "digest": digest}
-    if by is not None:
-        entry["by"] = by
-    run = draft.record(run, "await_unit_item_completed", entry)
-    if not terms.items:
-        draft.put_unit(unit)
-        run = close_wait(draft, run, wait, "completed", "answer", answer=data, received=1)
-        if run.status == "waiting":
-            return wake(draft, run, wait, wait.key), True
-        return run, False
-    was_waiting = run.status == "waiting"
-    run = settle(draft, draft.put_run(run), wait, unit)
-    if run.style == "pipeline":
-        run = streams.answered(draft, run, wait.no, row.item, data)
-    return run, was_waiting and run.status != "waiting"
-
-
-def _lose(draft: Draft, run: Run, wait: Wait, row: Interaction, status: InteractionStatus, reason: str) -> Run:
-    """An item that comes to nothing: the others go on without it."""
-    unit = unit_of(draft, wait)
-    row = end(draft, unit, row, status, answers=msgspec.json.encode([{"reason": reason}]).decode())
-    unit = unit_of(draft, wait)
-    unit = replace(unit, received=unit.received + 1, rejected=unit.rejected + 1)
-    run = draft.record(run, "await_unit_item_rejected", {**told(row), **counts(wait, unit), "reason": reason})
-    run = settle(draft, draft.put_run(run), wait, unit)
-    return streams.refused(draft, run, wait.no, row.item, reason) if run.style == "pipeline" else run
 
 
 def refusal_of(row: Interaction) -> str | None:
@@ -94,16 +57,62 @@ def answer(draft: Draft, command: Answer, run: Run, wait: Wait, row: Interaction
     """In the order of the checks: does it exist, is it open, does it fit (H1, U8, W7)."""
     if row is None or (command.item is None and terms_of(wait).items):
         return Receipt(outcome="no_target", reason="not_found")
-    refused = _closed(draft, command.target, command.message_id, command.data, command.digest, run, wait, row)
+    tally = Tally(draft, run, wait)
+    receipt = _judge(tally, command, row)
+    return replace(receipt, outcome="woke") if receipt.outcome == "queued" and tally.close() else receipt
+
+
+def _judge(tally: Tally, given: Answer | Given, row: Interaction) -> Receipt:
+    """Let an answer in, or say why not."""
+    draft, run, wait = tally.draft, tally.run, tally.wait
+    refused = _closed(draft, given.target, given.message_id, given.data, given.digest, run, wait, row)
     if refused is not None:
         return refused
-    wrong = misfits(terms_of(wait), command.data)
+    wrong = misfits(tally.terms, given.data)
     if wrong:
-        draft.record(run, "await_answer_rejected", {**told(row), "by": command.by, "problems": wrong})
-        _keep(draft, run, wait, command.target, command.message_id, command.data, "invalid_payload")
+        tally.tell("await_answer_rejected", {**told(row), "by": given.by, "problems": wrong})
+        _keep(draft, run, wait, given.target, given.message_id, given.data, "invalid_payload")
         return _receipt("invalid", run, wait, row, reason="; ".join(wrong), problems=tuple(wrong))
-    run, woke = _take(draft, run, wait, row, command.data, command.digest, command.by, command.message_id)
-    return _receipt("woke" if woke else "queued", run, wait, row, message_id=command.message_id)
+    tally.complete(row, given.data, given.digest, given.by, given.message_id)
+    return _receipt("queued", run, wait, row, message_id=given.message_id)
+
+
+def take_in(draft: Draft, command: TakeIn) -> Reply:
+    """Many of one wait: each as if it had come alone, but the run, the counts and the stream change once."""
+    run, wait = draft.run(command.run_id), draft.wait(command.run_id, command.no)
+    if run is None or wait is None or run.workspace != command.workspace or wait.kind != "request":
+        return TakenIn((Receipt(outcome="no_target", reason="not_found"),) * len(command.given))
+    tally = Tally(draft, run, wait)
+    assert tally.terms.items, f"{wait.id} has one interaction, and is answered by itself"
+    receipts = [_take_in_one(tally, given) for given in command.given]
+    last = max((at for at, receipt in enumerate(receipts) if receipt.outcome == "queued"), default=None)
+    if last is not None and tally.close():
+        receipts[last] = replace(receipts[last], outcome="woke")
+    return TakenIn(tuple(receipts))
+
+
+def _take_in_one(tally: Tally, given: Given) -> Receipt:
+    row = tally.row(given.item)
+    if row is None:
+        return Receipt(outcome="no_target", reason="not_found")
+    tally.draft.incoming = given.data  # what must not be told of one says nothing about the others
+    return _judge(tally, given, row) if given.reason is None else _decline(tally, given, given.reason, row)
+
+
+def _decline(tally: Tally, given: Reject | Given, reason: str, row: Interaction) -> Receipt:
+    """Let a refusal of the outside in, or say why not."""
+    draft, run, wait = tally.draft, tally.run, tally.wait
+    if row.status == "failed" and reason_of(row) == reason:
+        return _receipt("duplicate", run, wait, row, duplicate=True, reason="duplicate")
+    data = msgspec.json.encode({"reason": reason}).decode()
+    refused = _closed(draft, given.target, given.message_id, data, "", run, wait, row)
+    if refused is not None:
+        return refused
+    if tally.terms.items:
+        tally.lose(row, "failed", reason)
+    else:
+        tally.fail(row, "failed", reason)
+    return _receipt("queued", run, wait, row, message_id=given.message_id)
 
 
 def misfits(terms: Terms, data: str) -> list[str]:
@@ -144,21 +153,15 @@ def reject(draft: Draft, command: Reject, row: Interaction | None) -> Reply:
     run, wait = draft.run(command.run_id), draft.wait(command.run_id, command.no)
     if run is None or wait is None or row is None or run.workspace != command.workspace or wait.kind != "request":
         return Receipt(outcome="no_target", reason="not_found")
-    if row.status == "failed" and reason_of(row) == command.reason:
-        return _receipt("duplicate", run, wait, row, duplicate=True, reason="duplicate")
-    data = msgspec.json.encode({"reason": command.reason}).decode()
-    refused = _closed(draft, command.target, command.message_id, data, "", run, wait, row)
-    if refused is not None:
-        return refused
-    if terms_of(wait).items:
-        was_waiting = run.status == "waiting"
-        run = _lose(draft, run, wait, row, "failed", command.reason)
-        woke = was_waiting and run.status != "waiting"
-        return _receipt("woke" if woke else "queued", run, wait, row, message_id=command.message_id)
-    said = msgspec.json.encode([{"reason": command.reason}]).decode()
-    end(draft, unit_of(draft, wait), row, "failed", answers=said)
+    tally = Tally(draft, run, wait)
+    receipt = _decline(tally, command, command.reason, row)
+    if receipt.outcome != "queued":
+        return receipt
+    if tally.terms.items:
+        return replace(receipt, outcome="woke") if tally.close() else receipt
+    draft.put_unit(tally.unit)
     _fail(draft, run, wait, "failed", "WaitFailed", command.reason)
-    return _receipt("woke", run, wait, row, message_id=command.message_id)
+    return replace(receipt, outcome="woke")
 
 
 def _fail(draft: Draft, run: Run, wait: Wait, status: Any, code: str, message: str) -> Run:
@@ -201,12 +204,11 @@ def mark(draft: Draft, command: MarkDispatched, rows: Sequence[Interaction | Non
         if mine:
             draft.chores[command.chore.id] = None
         return Marked(False)
+    tally = Tally(draft, run, wait)
     for result, row in zip(command.results, rows, strict=True):
         if row is not None and row.status in OPEN_INTERACTION:
-            run = _mark_one(draft, run, wait, row, result, command)
-            run = draft.run(run.id) or run
-    if draft.wait(wait.run_id, wait.no) == wait:
-        run = settle(draft, draft.put_run(run), wait, unit_of(draft, wait))
+            _mark_one(tally, row, result, command)
+    tally.close()
     still = draft.wait(wait.run_id, wait.no)
     unit, run_now = unit_of(draft, wait), draft.run(run.id)
     is_over = still is None or still.status not in OPEN_WAIT or run_now is None or run_now.status in FINAL
@@ -219,33 +221,32 @@ def mark(draft: Draft, command: MarkDispatched, rows: Sequence[Interaction | Non
     return Marked(False)
 
 
-def _mark_one(draft: Draft, run: Run, wait: Wait, row: Interaction, result: SentItem, command: MarkDispatched) -> Run:
+def _mark_one(tally: Tally, row: Interaction, result: SentItem, command: MarkDispatched) -> None:
     if result.error is not None:
-        return _mark_failed(draft, run, wait, row, result, command)
+        _mark_failed(tally, row, result, command)
+        return
     if row.status != "waiting":
-        row = move(draft, unit_of(draft, wait), row, "waiting")
-        run = draft.record(run, "await_interaction_dispatched", {**told(row), "timeout": wait.deadline})
+        row = tally.send(row)
     if result.answer is None:
-        return run
-    wrong = misfits(terms_of(wait), result.answer)
+        return
+    wrong = misfits(tally.terms, result.answer)
     if wrong:
-        run = draft.record(run, "await_answer_rejected", {**told(row), "problems": wrong})
-        _keep(draft, run, wait, row.id, f"{command.chore.id}:{row.item}", result.answer, "invalid_payload")
-        return run
-    run, _ = _take(draft, run, wait, row, result.answer, result.digest, None, command.chore.id)
-    return run
+        tally.tell("await_answer_rejected", {**told(row), "problems": wrong})
+        id = f"{command.chore.id}:{row.item}"
+        _keep(tally.draft, tally.run, tally.wait, row.id, id, result.answer, "invalid_payload")
+        return
+    tally.complete(row, result.answer, result.digest, None, command.chore.id)
 
 
-def _mark_failed(
-    draft: Draft, run: Run, wait: Wait, row: Interaction, result: SentItem, command: MarkDispatched
-) -> Run:
+def _mark_failed(tally: Tally, row: Interaction, result: SentItem, command: MarkDispatched) -> None:
     """It goes on by itself: a chore of its own, or a dead letter where trying again cannot help."""
+    draft, run, wait = tally.draft, tally.run, tally.wait
     if row.status == "pending":
-        move(draft, unit_of(draft, wait), row, "dispatching")
+        tally.move(row, "dispatching")
     chore = replace(dispatch(draft, run, wait, row.item), tries=1)
     if not result.is_final:
         draft.chores[chore.id] = replace(chore, due_at=deadline_after(draft.now, command.delay))
-        return run
+        return
     error = result.error or ""
     draft.outside.letters[(chore.workspace, chore.id)] = DeadLetter(
         workspace=chore.workspace,
@@ -257,7 +258,7 @@ def _mark_failed(
         tries=1,
         at=draft.now,
     )
-    return draft.record(run, "chore_dead", {"chore": chore.id, "kind": chore.kind, "tries": 1, "error": error})
+    tally.tell("chore_dead", {"chore": chore.id, "kind": chore.kind, "tries": 1, "error": error})
 
 
 # ---------------------------------------------------------------- time
@@ -278,17 +279,19 @@ def expire(draft: Draft, command: ExpireItems, rows: Sequence[Interaction | None
     draft.chores[command.chore.id] = None
     if run is None or wait is None or run.status in FINAL or wait.status not in OPEN_WAIT:
         return Done(False, "wait is closed")
-    terms = terms_of(wait)
+    tally, lost = Tally(draft, run, wait), False
     for row in rows:
-        deadline = terms.deadline(row.opened_at) if row is not None else None
+        deadline = tally.terms.deadline(row.opened_at) if row is not None else None
         if row is None or row.status not in OPEN_INTERACTION or deadline is None or deadline > draft.now:
             continue
-        if terms.on_item_timeout == "fail":
+        if tally.terms.on_item_timeout == "fail":
             wait = draft.put_terms(replace(wait, deadline=deadline))  # the wait ends with the time of its item
             _fail(draft, run, wait, "timed_out", "AWAIT_TIMEOUT", f"item {row.item} of wait {wait.id} timed out")
             return Done(True)
-        run = _lose(draft, run, wait, row, "timed_out", "timed out")
-        run = draft.run(run.id) or run
+        tally.lose(row, "timed_out", "timed out")
+        lost = True
+    if lost:
+        tally.close()
         wait = draft.wait(wait.run_id, wait.no) or wait
     if wait.status in OPEN_WAIT and command.next_at is not None:
         due_at = min(command.next_at, wait.due_at) if wait.due_at is not None else command.next_at

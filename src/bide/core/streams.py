@@ -182,6 +182,18 @@ class Stream:
         exchanges.open_item(self.draft, self.run, wait, terms_of(wait), unit, item.item, item.value)
         return self.draft.put_item(replace(item, status="waiting", due_at=None, claims=0))
 
+    def answered(self, no: int, item_no: int, value: str) -> None:
+        """The answer of an item is there: it goes on to its next stage, whatever the others do (U4)."""
+        item = self.waiting_at(no, item_no)
+        if item is not None:
+            self.arrive(replace(item, stage=item.stage + 1, value=value, attempts=0, error=None))
+
+    def refused(self, no: int, item_no: int, reason: str) -> None:
+        """The outside declined an item, or had no time for it: the others go on without it."""
+        item = self.waiting_at(no, item_no)
+        if item is not None:
+            self.end(replace(item, status="rejected", error=reason))
+
     def end(self, item: Item) -> Item:
         """The item has come to its end: through the stream, or out of it."""
         progress = self.progress
@@ -334,24 +346,6 @@ def ask(draft: Draft, run: Run, command: CommitTurn, request: Ask) -> Run:
     run, wait = open_wait(draft, draft.put_run(run), request.stage)
     run = exchanges.add(draft, run, wait, NewRequest(payloads=(request.payload,)))
     return park(draft, run, draft.wait(run.id, wait.no) or wait)
-
-
-def answered(draft: Draft, run: Run, no: int, item_no: int, value: str) -> Run:
-    """The answer of an item is there: it goes on to its next stage, whatever the others do (U4)."""
-    stream = Stream(draft, run)
-    item = stream.waiting_at(no, item_no)
-    if item is not None:
-        stream.arrive(replace(item, stage=item.stage + 1, value=value, attempts=0, error=None))
-    return stream.close()
-
-
-def refused(draft: Draft, run: Run, no: int, item_no: int, reason: str) -> Run:
-    """The outside declined an item, or had no time for it: the others go on without it."""
-    stream = Stream(draft, run)
-    item = stream.waiting_at(no, item_no)
-    if item is not None:
-        stream.end(replace(item, status="rejected", error=reason))
-    return stream.close()
 
 
 def feed(draft: Draft, run: Run, feed: Feed) -> Run:

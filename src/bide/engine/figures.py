@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from bide.core.commands import Receipt, Receipts, Stale
+from bide.core.commands import Receipt, Receipts, Stale, TakenIn
 from bide.stores.interface import Executed
 
 TURNS: Final = "bide_turns_total"
@@ -77,7 +77,7 @@ class Figures:
         for reply in done.replies:
             if isinstance(reply, Receipt):
                 self._count(reply)
-            elif isinstance(reply, Receipts):
+            elif isinstance(reply, (Receipts, TakenIn)):
                 for receipt in reply.receipts:
                     self._count(receipt)
             elif isinstance(reply, Stale):

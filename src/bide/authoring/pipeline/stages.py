@@ -7,6 +7,7 @@ import typing
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any, Literal
 
 from bide.authoring.checks import check_text
@@ -72,12 +73,12 @@ class Stage:
         if self.fn is not None and not callable(self.fn):
             raise BadDefinition(f"stage {self.name!r}: {self.fn!r} is no function")
 
-    @property
+    @cached_property
     def is_async(self) -> bool:
         call = self.fn if inspect.isroutine(self.fn) else getattr(self.fn, "__call__", None)  # noqa: B004
         return inspect.iscoroutinefunction(self.fn) or inspect.iscoroutinefunction(call)
 
-    @property
+    @cached_property  # asked for every item, and `inspect` takes its time
     def takes_item(self) -> bool:
         """Whether the function wants to know about the item, too (U13)."""
         return self.fn is not None and len(self._parameters()) >= 2
