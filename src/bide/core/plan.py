@@ -7,7 +7,6 @@ park and delivery meet.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -46,6 +45,8 @@ from bide.core.requests import Answer, ChangeWait, Fail, HandTask, LetGo, Settle
 from bide.core.streaming import AnyItemCommand, ClaimItems, FinishItems, RenewItems
 from bide.core.streams import item_of_letter, progress_of
 
+ANY_NUMBER = 1_000_000_000  # of runs
+
 
 def parts(commands: Iterable[AnyCommand]) -> Iterator[AnyCommand]:
     """The commands with those of several parts taken apart."""
@@ -66,7 +67,7 @@ def parts(commands: Iterable[AnyCommand]) -> Iterator[AnyCommand]:
 
 def may_wake(commands: Sequence[AnyCommand]) -> int:
     """How many runs a batch may let go on: an event any number, every other command about one."""
-    return sys.maxsize if any(isinstance(command, Emit) for command in commands) else len(commands)
+    return ANY_NUMBER if any(isinstance(command, Emit) for command in commands) else len(commands)
 
 
 def signal_lookups(commands: Iterable[AnyCommand]) -> set[NameKey]:

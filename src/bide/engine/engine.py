@@ -455,9 +455,9 @@ class Engine:
     async def crash(self) -> None:
         """Drop every turn without a commit, as a killed process would; its leases end at once."""
         self.detach()  # first: what a commit under way hands over is dropped too
-        await self.outbox.stop()
-        for task in list(self._tasks):
+        for task in list(self._tasks):  # before anything is awaited: a dead process does not take another step
             task.cancel()
+        await self.outbox.stop()
         if self._tasks:
             await asyncio.wait(set(self._tasks))
         await self.runtime.committer.drain()
