@@ -134,33 +134,6 @@ async def test_an_event_hands_the_runs_that_it_lets_go_on_to_free_workers_in_its
             assert store.transactions - before == 2
 
 
-async def test_a_run_whose_end_is_being_committed_holds_no_slot(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next run is claimed and begins while the store still writes the end of the one before it."""
-    app, began = bide.App(), asyncio.Event()
-
-    @app.workflow("short")
-    async def short(step: bide.Step, number: int) -> int:
-        if number == 2:
-            began.set()
-        return number
-
-    async with real_store(app, store_url, concurrency=1) as runtime:
-        execute = runtime.store.execute
-        client = client_of(runtime)
-        first, second = await client.start("short", 1), await client.start("short", 2)
-
-        async def slow_execute(commands: Any, offer: Any = None) -> Any:
-            if any(isinstance(command, CommitTurn) and command.run_id == first.id for command in commands):
-                await asyncio.wait_for(began.wait(), 30)
-            return await execute(commands, offer)
-
-        monkeypatch.setattr(runtime.store, "execute", slow_execute)
-        async with Engine(runtime):
-            assert list(await asyncio.gather(first.result(), second.result())) == [1, 2]
-
-
 async def test_a_slot_is_free_when_the_turn_that_had_it_is_committed(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

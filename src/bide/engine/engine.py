@@ -71,7 +71,6 @@ class Engine:
         self.worker = runtime.ports.worker_id()
         self.active: dict[RunId, Turn] = {}
         self.committing: set[RunId] = set()
-        self._ending: set[RunId] = set()  # of those being committed, the ones that end
         self.stale = 0  # turns that lost their claim (D3)
         self.crashed = False
         self._tasks: dict[asyncio.Task[None], RunId] = {}
@@ -310,21 +309,7 @@ class Engine:
 
     @property
     def free(self) -> int:
-        """Slots for code to run. A run that ends needs none any more, while the store is still writing its end."""
-        most = self.settings.concurrency
-        return max(0, most - (len(self.active) - min(len(self._ending), most)) - self._reserved)
-
-    def begin_commit(self, run_id: RunId, is_last: bool) -> None:
-        """Where it is the last commit of the run, another one may begin meanwhile."""
-        self.committing.add(run_id)
-        if is_last:
-            self._ending.add(run_id)
-            if self._left_behind:
-                self._claim_soon()
-
-    def end_commit(self, run_id: RunId) -> None:
-        self.committing.discard(run_id)
-        self._ending.discard(run_id)
+        return max(0, self.settings.concurrency - len(self.active) - self._reserved)
 
     def make_offer(self, most: int) -> Offer:
         """Offer up to *most* free slots; they are reserved until `settle_offer` says what came of it."""
@@ -406,7 +391,6 @@ class Engine:
         current = self.active.get(run_id)
         if current is not None and current.run.epoch == epoch:
             del self.active[run_id]
-            self._ending.discard(run_id)  # it is not among the active any more, and counts once
 
     async def _give_back(self, turn: Turn, delay: timedelta) -> None:
         run = turn.run

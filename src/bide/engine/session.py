@@ -101,11 +101,11 @@ class TurnSession:
         command = self._command(run, move, consumed=consumed, **history)
         if self.registry.governor.is_asked and not await self._is_allowed(run, command):
             return None
-        engine.begin_commit(run.id, isinstance(move, End))
+        engine.committing.add(run.id)
         try:
             answer = await self._until_taken(command)
         finally:
-            engine.end_commit(run.id)
+            engine.committing.discard(run.id)
         reply = answer.reply
         if isinstance(reply, Committed):
             self.reached("after_commit", run.step)
