@@ -81,7 +81,7 @@ def _field(
     if kind == "group":
         field.fields = _fields(schema, root, name, path, filled, depth + 1)
         if not field.required:  # left empty as a whole it is left out; filled in half, the schema says what is missing
-            _let_be_empty(field.fields)
+            _let_be_empty(field.fields, is_new=filled is None)
     elif kind in ("choice", "choices"):
         source = schema if kind == "choice" else _resolved(schema.get("items", {}), root)
         field.options = list(source.get("enum", [source["const"]] if "const" in source else []))
@@ -102,10 +102,13 @@ def _field(
     return field
 
 
-def _let_be_empty(fields: list[Field]) -> None:
+def _let_be_empty(fields: list[Field], *, is_new: bool) -> None:
+    """Nothing is required and, in a form that is new, nothing is proposed: a default would begin the group."""
     for field in fields:
         field.required = False
-        _let_be_empty(field.fields)
+        if is_new:
+            field.value = [] if field.kind == "choices" else ""
+        _let_be_empty(field.fields, is_new=is_new)
 
 
 def _proposed(kind: Kind, default: Any) -> Any:
