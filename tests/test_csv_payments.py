@@ -23,7 +23,7 @@ def payments(monkeypatch: pytest.MonkeyPatch) -> Any:
     return payments
 
 
-async def test_a_file_of_payments_is_paid_and_reported(payments: Any, store_url: str, tmp_path: Path) -> None:
+async def test_U10_a_file_of_payments_is_paid_and_reported(payments: Any, store_url: str, tmp_path: Path) -> None:
     path = tmp_path / "payments.csv"
     with path.open("w", newline="") as file:
         writer = csv.writer(file)

@@ -50,7 +50,7 @@ def test_the_approval_gate_is_answered_rejected_and_expired(tmp_path: Path) -> N
     assert said.count("the letter is sent") == 1
 
 
-def test_nobody_answers_so_it_is_asked_again_and_goes_to_others(tmp_path: Path) -> None:
+def test_W9_nobody_answers_so_it_is_asked_again_and_goes_to_others(tmp_path: Path) -> None:
     """W9."""
     [example] = [path for path in PROGRAMS if path.stem == "reminders"]
     said = run(example, tmp_path).stdout
@@ -60,7 +60,7 @@ def test_nobody_answers_so_it_is_asked_again_and_goes_to_others(tmp_path: Path) 
     assert "the run ends: {'paid': True, 'by': 'lea'}" in said
 
 
-def test_two_of_the_board_agree_one_stops_it_and_only_what_they_saw_is_signed(tmp_path: Path) -> None:
+def test_W12_two_of_the_board_agree_one_stops_it_and_only_what_they_saw_is_signed(tmp_path: Path) -> None:
     """W11, W12."""
     [example] = [path for path in PROGRAMS if path.stem == "quorum"]
     said = run(example, tmp_path).stdout
@@ -97,7 +97,7 @@ def test_an_example_tells_its_story_in_order_and_does_everything_once(name: str,
     assert all(said.count(sentence) == 1 for sentence in sentences)
 
 
-def test_an_answer_that_comes_early_is_held_for_its_callback(tmp_path: Path) -> None:
+def test_F9_an_answer_that_comes_early_is_held_for_its_callback(tmp_path: Path) -> None:
     """F9."""
     [example] = [path for path in PROGRAMS if path.stem == "kyc_callback"]
     said = run(example, tmp_path).stdout
@@ -147,7 +147,7 @@ def test_an_order_and_its_run_are_one_transaction_of_a_web_application(tmp_path:
     ]
 
 
-def test_a_draft_is_sent_after_a_review_and_never_without_one(tmp_path: Path) -> None:
+def test_F10_a_draft_is_sent_after_a_review_and_never_without_one(tmp_path: Path) -> None:
     """F10, F13: silence is no approval; what was planned for it happens instead."""
     [example] = [path for path in PROGRAMS if path.stem == "review_with_fallback"]
     said = run(example, tmp_path).stdout

@@ -113,7 +113,7 @@ async def check_end(there: World, run: bide.Run[Any], shape: Shape) -> None:
 
 @each_shape
 @pytest.mark.parametrize("order", ["in order", "reversed"])
-async def test_answers_in_any_order_give_the_result_in_item_order(store_url: str, shape: Shape, order: str) -> None:
+async def test_U2_answers_in_any_order_give_the_result_in_item_order(store_url: str, shape: Shape, order: str) -> None:
     """U2."""
     app, pipeline = shape.app()
     async with world(app, store_url) as there:
@@ -129,7 +129,7 @@ async def test_answers_in_any_order_give_the_result_in_item_order(store_url: str
 
 
 @each_shape
-async def test_an_answer_that_comes_twice_counts_once(store_url: str, shape: Shape) -> None:
+async def test_U8_an_answer_that_comes_twice_counts_once(store_url: str, shape: Shape) -> None:
     """U8: the same again is a duplicate, another one a conflict."""
     app, pipeline = shape.app()
     async with world(app, store_url) as there:
@@ -144,7 +144,7 @@ async def test_an_answer_that_comes_twice_counts_once(store_url: str, shape: Sha
 
 
 @each_shape
-async def test_an_answer_that_comes_before_its_dispatch_is_noted_is_held(
+async def test_U6_an_answer_that_comes_before_its_dispatch_is_noted_is_held(
     store_url: str, shape: Shape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """U6, F98: the provider answers while it is being asked, and while the stream is still being filled."""
@@ -169,7 +169,7 @@ async def test_an_answer_that_comes_before_its_dispatch_is_noted_is_held(
 
 
 @each_shape
-async def test_one_answer_that_does_not_come_in_time_fails_the_run(store_url: str, shape: Shape) -> None:
+async def test_U4_one_answer_that_does_not_come_in_time_fails_the_run(store_url: str, shape: Shape) -> None:
     """W2, U4: a pipeline fails with AWAIT_TIMEOUT; what comes later is late (catalogue 3.6, 1)."""
     app, pipeline = shape.app()
     async with world(app, store_url) as there:
@@ -187,7 +187,7 @@ async def test_one_answer_that_does_not_come_in_time_fails_the_run(store_url: st
 
 
 @each_shape
-async def test_one_request_that_the_provider_declines(store_url: str, shape: Shape) -> None:
+async def test_U4_one_request_that_the_provider_declines(store_url: str, shape: Shape) -> None:
     """U4, U9: an item is rejected and the others go on; a request that has only one fails the run."""
     app, pipeline = shape.app()
     async with world(app, store_url) as there:
@@ -206,7 +206,7 @@ async def test_one_request_that_the_provider_declines(store_url: str, shape: Sha
 
 
 @each_shape
-async def test_a_crash_after_each_commit_changes_nothing(store_url: str, shape: Shape) -> None:
+async def test_U7_a_crash_after_each_commit_changes_nothing(store_url: str, shape: Shape) -> None:
     """D6, U7 (catalogue 3.6, 2 and 3): what was committed is found and finished."""
     app, pipeline = shape.app()
     async with world(app, store_url) as there:
@@ -225,7 +225,7 @@ async def test_a_crash_after_each_commit_changes_nothing(store_url: str, shape: 
 
 
 @each_shape
-async def test_an_empty_stream_completes_at_once(store_url: str, shape: Shape) -> None:
+async def test_U2_an_empty_stream_completes_at_once(store_url: str, shape: Shape) -> None:
     """U2: nothing is sent."""
     if shape.empty is None:
         return
@@ -237,7 +237,7 @@ async def test_an_empty_stream_completes_at_once(store_url: str, shape: Shape) -
 
 
 @each_shape
-async def test_one_item_more_than_the_limit(store_url: str, shape: Shape) -> None:
+async def test_U3_one_item_more_than_the_limit(store_url: str, shape: Shape) -> None:
     """U3: too many go in: the run fails before anything is sent. Too many come back: invalid, and the wait is open.
     Items that are sent one by one have no limit."""
     app, pipeline = shape.app()

@@ -43,7 +43,7 @@ async def booked(there: World) -> list[Any]:
     return sorted(run.tags["key"] for run in runs)
 
 
-async def test_what_one_pipeline_publishes_between_two_stages_is_a_run_of_another(store_url: str) -> None:
+async def test_U12_what_one_pipeline_publishes_between_two_stages_is_a_run_of_another(store_url: str) -> None:
     """U12: the items go on unchanged; each checkpoint is independent work."""
     async with world(shop(key=key_of), store_url) as there:
         run = await there.start("pay", 3)
@@ -58,7 +58,7 @@ async def test_what_one_pipeline_publishes_between_two_stages_is_a_run_of_anothe
         assert entries["checkpoint_admitted"]["checkpoint"] == "paid"
 
 
-async def test_the_one_thing_that_comes_last_is_a_checkpoint_too(store_url: str) -> None:
+async def test_U12_the_one_thing_that_comes_last_is_a_checkpoint_too(store_url: str) -> None:
     """U12, U13: a publish as the last stage gives what came in."""
     app = bide.App()
     app.pipeline("sum").expand(range).collect(sum).publish("summed")
@@ -71,7 +71,7 @@ async def test_the_one_thing_that_comes_last_is_a_checkpoint_too(store_url: str)
         assert report.tags == {"checkpoint": "summed", "key": f"{run.id}:publish summed"}
 
 
-async def test_a_key_is_admitted_once_whichever_run_publishes_it(store_url: str) -> None:
+async def test_U12_a_key_is_admitted_once_whichever_run_publishes_it(store_url: str) -> None:
     """U12: deduplicated by key; without one each run counts for itself."""
     async with world(shop(key=key_of), store_url) as there:
         await there.start("pay", 2)
@@ -102,7 +102,9 @@ POINTS = [
 
 
 @pytest.mark.parametrize(("step", "point"), POINTS)
-async def test_a_crash_at_any_commit_hands_over_each_key_exactly_once(store_url: str, step: str, point: Any) -> None:
+async def test_U12_a_crash_at_any_commit_hands_over_each_key_exactly_once(
+    store_url: str, step: str, point: Any
+) -> None:
     """U12, D6: at least once published, exactly once admitted."""
     async with world(shop(), store_url) as there:  # no key of its own: nothing but bide's own key keeps it apart
         there.crash_at(step, point)
@@ -131,7 +133,7 @@ async def test_a_process_that_was_away_too_long_hands_over_nothing(store_url: st
         assert await booked(there) == [f"{run.id}:publish paid:{item}" for item in range(2)]
 
 
-async def test_a_checkpoint_that_nobody_admits_is_kept_as_a_dead_letter(store_url: str) -> None:
+async def test_U7_a_checkpoint_that_nobody_admits_is_kept_as_a_dead_letter(store_url: str) -> None:
     """U7, U12: never lost; a retry hands it over once somebody does."""
     app = bide.App()
     app.pipeline("pay").map(lambda amount: amount).publish("paid")
@@ -150,7 +152,7 @@ async def test_a_checkpoint_that_nobody_admits_is_kept_as_a_dead_letter(store_ur
         assert await there.result(admitted.id) == 14
 
 
-async def test_what_a_pipeline_cannot_take_is_its_dead_letter_and_holds_up_no_other(store_url: str) -> None:
+async def test_U12_what_a_pipeline_cannot_take_is_its_dead_letter_and_holds_up_no_other(store_url: str) -> None:
     """U12: dead letters of its own."""
 
     def book(payment: Paid) -> int:
@@ -174,7 +176,7 @@ async def test_what_a_pipeline_cannot_take_is_its_dead_letter_and_holds_up_no_ot
         assert await booked(there) == ["1", "3"]
 
 
-async def test_an_admitted_run_has_retries_of_its_own_and_the_publisher_does_not_care(store_url: str) -> None:
+async def test_U12_an_admitted_run_has_retries_of_its_own_and_the_publisher_does_not_care(store_url: str) -> None:
     """U12, seeds 003: the downstream owns retries after admission."""
     app = bide.App()
     app.pipeline("pay").map(lambda amount: amount).publish("paid")
@@ -245,7 +247,7 @@ stages:
 """
 
 
-async def test_files_publish_and_admit_as_python_does(tmp_path: Path, store_url: str) -> None:
+async def test_U11_files_publish_and_admit_as_python_does(tmp_path: Path, store_url: str) -> None:
     """U11, U12."""
     app = bide.App()
     for name, text in (("pay", TEXT), ("book", ADMITTING)):

@@ -28,7 +28,7 @@ stages:
 """
 
 
-async def test_a_file_gives_the_same_definition_as_python(tmp_path: Path, store_url: str) -> None:
+async def test_U11_a_file_gives_the_same_definition_as_python(tmp_path: Path, store_url: str) -> None:
     """U11."""
     path = tmp_path / "doubled.yaml"
     path.write_text(TEXT)

@@ -42,7 +42,7 @@ async def settle_letters(there: World, action: Any) -> list[Any]:
     return letters
 
 
-async def test_items_go_through_their_stages_and_come_together_in_order(store_url: str) -> None:
+async def test_U13_items_go_through_their_stages_and_come_together_in_order(store_url: str) -> None:
     """U13: values are read as the types that functions ask for."""
     app = bide.App()
 
@@ -61,7 +61,7 @@ async def test_items_go_through_their_stages_and_come_together_in_order(store_ur
         assert await there.result(run.id) == [1, 3, 5]
 
 
-async def test_typed_functions_get_what_they_ask_for(store_url: str) -> None:
+async def test_U13_typed_functions_get_what_they_ask_for(store_url: str) -> None:
     """U13: a function without a type gets what the stage before it says it gives."""
     app = bide.App()
     kinds: list[str] = []
@@ -77,7 +77,7 @@ async def test_typed_functions_get_what_they_ask_for(store_url: str) -> None:
     assert sorted(kinds) == ["Payment 0", "Payment 1", "Payment 2"]
 
 
-async def test_a_pipeline_that_ends_in_a_stream_gives_its_items_in_order(store_url: str) -> None:
+async def test_U13_a_pipeline_that_ends_in_a_stream_gives_its_items_in_order(store_url: str) -> None:
     """U13."""
     app = bide.App()
     pipeline = app.pipeline("plain").map(lambda count: count + 1).expand(range).map(lambda n: n * n)
@@ -86,7 +86,7 @@ async def test_a_pipeline_that_ends_in_a_stream_gives_its_items_in_order(store_u
         assert await there.result((await there.start(pipeline, -1)).id) == []
 
 
-async def test_an_empty_stream_goes_on_at_once(store_url: str) -> None:
+async def test_U2_an_empty_stream_goes_on_at_once(store_url: str) -> None:
     """U2."""
     app = bide.App()
     pipeline = app.pipeline("empty").expand(lambda _: []).map(doubled).collect(list).map(len)
@@ -95,7 +95,7 @@ async def test_an_empty_stream_goes_on_at_once(store_url: str) -> None:
         assert (run.status, await there.result(run.id)) == ("completed", 0)
 
 
-async def test_async_functions_and_async_streams_work_the_same(store_url: str) -> None:
+async def test_U13_async_functions_and_async_streams_work_the_same(store_url: str) -> None:
     """U13: sync or async."""
     app = bide.App()
 
@@ -127,7 +127,7 @@ async def test_a_stage_that_gives_no_iterable_fails_the_run(store_url: str) -> N
         assert "gave str, which is no iterable" in error.message
 
 
-async def test_more_items_than_the_output_limit_fail_the_run(store_url: str) -> None:
+async def test_U3_more_items_than_the_output_limit_fail_the_run(store_url: str) -> None:
     """U3: a limit error names the limit."""
     app = bide.App()
     pipeline = app.pipeline("many").expand(range)
@@ -146,7 +146,7 @@ async def test_more_items_than_the_output_limit_fail_the_run(store_url: str) -> 
 
 @pytest.mark.parametrize("point", ["before", "after_code", "after_commit"])
 @pytest.mark.parametrize("stage", ["rows", "doubled", "total"])
-async def test_a_crash_at_any_stage_loses_no_item_and_doubles_none(store_url: str, stage: str, point: Any) -> None:
+async def test_U5_a_crash_at_any_stage_loses_no_item_and_doubles_none(store_url: str, stage: str, point: Any) -> None:
     """U5, D2: the item's number is its idempotency key."""
     app = bide.App()
     pipeline = app.pipeline("crashing").expand(rows).map(doubled).collect(total)
@@ -156,7 +156,7 @@ async def test_a_crash_at_any_stage_loses_no_item_and_doubles_none(store_url: st
         assert await there.result(run.id) == 2 * sum(row * 10 for row in range(20))
 
 
-async def test_a_crashed_expand_begins_again_and_passes_over_what_is_stored(
+async def test_U5_a_crashed_expand_begins_again_and_passes_over_what_is_stored(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """U5: a killed worker in the middle of a stream."""
@@ -180,7 +180,7 @@ async def test_a_crashed_expand_begins_again_and_passes_over_what_is_stored(
     assert len(given) > 35  # it began again
 
 
-async def test_a_stale_worker_commits_nothing_for_an_item_that_another_has(store_url: str) -> None:
+async def test_U4_a_stale_worker_commits_nothing_for_an_item_that_another_has(store_url: str) -> None:
     """U4, D3: an item's work is fenced by the epoch in its row."""
     from datetime import timedelta
 
@@ -219,7 +219,7 @@ async def test_a_stale_worker_commits_nothing_for_an_item_that_another_has(store
 # ---------------------------------------------------------------- errors
 
 
-async def test_an_item_whose_work_fails_is_tried_again_by_itself(store_url: str) -> None:
+async def test_U4_an_item_whose_work_fails_is_tried_again_by_itself(store_url: str) -> None:
     """U4: item work is retried per item."""
     app = bide.App()
     tries: list[int] = []
@@ -240,7 +240,7 @@ async def test_an_item_whose_work_fails_is_tried_again_by_itself(store_url: str)
 
 
 @pytest.mark.parametrize(("action", "result"), [("retry", [0, 1, 2]), ("discard", [0, 2])])
-async def test_an_item_that_is_given_up_is_a_dead_letter_until_a_person_decides(
+async def test_U4_an_item_that_is_given_up_is_a_dead_letter_until_a_person_decides(
     store_url: str, action: str, result: list[int]
 ) -> None:
     """U4: the others are done; the run waits for the decision."""
@@ -269,7 +269,7 @@ async def test_an_item_that_is_given_up_is_a_dead_letter_until_a_person_decides(
         assert await settle_letters(there, action) == []
 
 
-async def test_an_item_that_kills_its_worker_each_time_becomes_a_dead_letter(store_url: str) -> None:
+async def test_U4_an_item_that_kills_its_worker_each_time_becomes_a_dead_letter(store_url: str) -> None:
     """U4, D10: its neighbours are done meanwhile."""
     app = bide.App()
     pipeline = app.pipeline("poison").expand(range).map(lambda n: n, name="deadly").collect(list)
@@ -319,7 +319,7 @@ async def test_a_cancelled_pipeline_does_no_more_work(store_url: str) -> None:
 # ---------------------------------------------------------------- definitions
 
 
-def test_stages_that_cannot_follow_each_other_are_refused_at_once() -> None:
+def test_U13_stages_that_cannot_follow_each_other_are_refused_at_once() -> None:
     """U13: found when the stage is added."""
     app = bide.App()
     with pytest.raises(bide.BadDefinition, match="expand it first"):

@@ -55,7 +55,7 @@ async def answered(there: World, numbers: Sequence[int] = range(5)) -> bide.Run[
 ALL = [0, 10, 20, 30, 40]
 
 
-async def test_by_default_a_failure_repeats_the_item_alone(store_url: str) -> None:
+async def test_U5_by_default_a_failure_repeats_the_item_alone(store_url: str) -> None:
     """U5: it restarts at the first item whose work was not committed."""
     work = Work(fails=1)
     async with world(an_app(work, "item"), store_url) as there:
@@ -66,7 +66,7 @@ async def test_by_default_a_failure_repeats_the_item_alone(store_url: str) -> No
 
 
 @pytest.mark.parametrize("cardinality", ["ONE_TO_MANY", "MANY_TO_MANY"])
-async def test_a_failure_restarts_the_whole_unit_where_that_is_asked_for(store_url: str, cardinality: str) -> None:
+async def test_U5_a_failure_restarts_the_whole_unit_where_that_is_asked_for(store_url: str, cardinality: str) -> None:
     """U5: `replay="unit"`; nothing is asked of the provider again."""
     work = Work(fails=1)
     async with world(an_app(work, "unit", cardinality), store_url) as there:
@@ -82,7 +82,7 @@ async def test_a_failure_restarts_the_whole_unit_where_that_is_asked_for(store_u
 
 @pytest.mark.parametrize("point", ["before", "after_code", "after_commit"])
 @pytest.mark.parametrize("replay", ["item", "unit"])
-async def test_a_crash_in_the_middle_of_a_unit_ends_the_same(
+async def test_U5_a_crash_in_the_middle_of_a_unit_ends_the_same(
     store_url: str, replay: str, point: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """U5, D6: while the unit is being given out, and while its items are worked on."""
@@ -97,7 +97,7 @@ async def test_a_crash_in_the_middle_of_a_unit_ends_the_same(
             assert await there.runtime.store.audit() == []
 
 
-async def test_a_unit_that_goes_on_failing_ends_as_a_dead_letter_and_a_retry_restarts_it(store_url: str) -> None:
+async def test_U5_a_unit_that_goes_on_failing_ends_as_a_dead_letter_and_a_retry_restarts_it(store_url: str) -> None:
     """U5: retried by the policy of its stage, as a whole, and then a person decides."""
     work = Work(fails=3)
     async with world(an_app(work, "unit", retries=2), store_url) as there:
@@ -123,7 +123,7 @@ async def test_a_dead_letter_of_a_unit_can_be_discarded(store_url: str) -> None:
         assert await there.result(run.id) == [0, 10, 20, 40]
 
 
-async def test_an_item_that_kills_its_worker_each_time_stops_the_restarts(store_url: str) -> None:
+async def test_U5_an_item_that_kills_its_worker_each_time_stops_the_restarts(store_url: str) -> None:
     """D10, U5."""
     work = Work()
     async with world(an_app(work, "unit"), store_url, max_claims=3) as there:
@@ -136,7 +136,7 @@ async def test_an_item_that_kills_its_worker_each_time_stops_the_restarts(store_
         assert (await there.get(run.id)).status == "waiting"
 
 
-async def test_a_wait_inside_a_unit_is_asked_again_with_it(store_url: str) -> None:
+async def test_U5_a_wait_inside_a_unit_is_asked_again_with_it(store_url: str) -> None:
     """U5: what was out for the abandoned try is cancelled, and an answer to it changes nothing."""
     app, work = bide.App(), Work(fails=1)
     (

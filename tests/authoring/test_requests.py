@@ -67,7 +67,7 @@ def an_app() -> tuple[bide.App, Provider]:
 # ---------------------------------------------------------------- workflows
 
 
-async def test_a_request_goes_out_and_its_answer_comes_back_typed(store_url: str) -> None:
+async def test_F11_a_request_goes_out_and_its_answer_comes_back_typed(store_url: str) -> None:
     """F11."""
     app, _ = an_app()
     async with world(app, store_url) as there:
@@ -97,7 +97,7 @@ async def test_a_request_that_is_not_answered_raises_or_gives_its_default(
         assert (await there.reply(there.sent("provider")[0], {"amount": 1})).outcome == "late"
 
 
-async def test_a_request_that_is_declined_raises_in_the_workflow(store_url: str) -> None:
+async def test_W13_a_request_that_is_declined_raises_in_the_workflow(store_url: str) -> None:
     """W13."""
     app, _ = an_app()
     async with world(app, store_url) as there:
@@ -109,7 +109,7 @@ async def test_a_request_that_is_declined_raises_in_the_workflow(store_url: str)
         assert "closed" in info.error.message
 
 
-async def test_what_correlation_ids_are_made_with_is_shown_to_nobody(store_url: str) -> None:
+async def test_U9_what_correlation_ids_are_made_with_is_shown_to_nobody(store_url: str) -> None:
     """U9: unguessable, also for who may look at waits."""
     app, _ = an_app()
     async with world(app, store=store_url) as there:
@@ -120,7 +120,7 @@ async def test_what_correlation_ids_are_made_with_is_shown_to_nobody(store_url: 
         assert "nonce" not in repr(await there.ledger(run.id))
 
 
-async def test_requests_for_each_item_give_answers_in_item_order(store_url: str) -> None:
+async def test_F11_requests_for_each_item_give_answers_in_item_order(store_url: str) -> None:
     """F11: the order of items, not of arrival."""
     app, _ = an_app()
     async with world(app, store_url) as there:
@@ -132,7 +132,7 @@ async def test_requests_for_each_item_give_answers_in_item_order(store_url: str)
         assert await there.result((await there.start("each", {"count": 0})).id) == []
 
 
-async def test_rejected_items_raise_or_stand_in_their_place(store_url: str) -> None:
+async def test_U4_rejected_items_raise_or_stand_in_their_place(store_url: str) -> None:
     """U4."""
     app, _ = an_app()
     async with world(app, store_url) as there:
@@ -152,7 +152,7 @@ async def test_rejected_items_raise_or_stand_in_their_place(store_url: str) -> N
 @pytest.mark.parametrize(
     ("policy", "result"), [("fail", "timed out"), ("reject", [0, "rejected: timed out", "rejected: timed out"])]
 )
-async def test_items_that_are_not_answered_in_time(store_url: str, policy: str, result: Any) -> None:
+async def test_U4_items_that_are_not_answered_in_time(store_url: str, policy: str, result: Any) -> None:
     """U4 (catalogue 3.6, 8): what a timeout means is the author's choice."""
     app, _ = an_app()
     async with world(app, store_url) as there:
@@ -162,7 +162,7 @@ async def test_items_that_are_not_answered_in_time(store_url: str, policy: str, 
         assert await there.result(run.id) == result
 
 
-async def test_more_items_than_one_commit_carries_survive_a_crash_between_two(
+async def test_U5_more_items_than_one_commit_carries_survive_a_crash_between_two(
     store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """U5: items are written in chunks; the rest follows after a crash."""
@@ -183,7 +183,7 @@ async def test_more_items_than_one_commit_carries_survive_a_crash_between_two(
 # ---------------------------------------------------------------- dispatch
 
 
-async def test_what_could_not_be_sent_is_sent_again_with_the_same_ids(store_url: str) -> None:
+async def test_U7_what_could_not_be_sent_is_sent_again_with_the_same_ids(store_url: str) -> None:
     """U7 (catalogue 3.6, 3)."""
     app, provider = an_app()
     async with world(app, store_url, live=["provider"]) as there:
@@ -196,7 +196,7 @@ async def test_what_could_not_be_sent_is_sent_again_with_the_same_ids(store_url:
         assert await there.result(run.id) == 5
 
 
-async def test_what_can_never_be_sent_is_a_dead_letter_and_holds_up_no_other(store_url: str) -> None:
+async def test_U7_what_can_never_be_sent_is_a_dead_letter_and_holds_up_no_other(store_url: str) -> None:
     """U7: an item of its own; a retry sends it."""
     app, provider = an_app()
     async with world(app, store_url, live=["provider"]) as there:
@@ -231,7 +231,7 @@ async def test_a_destination_that_always_fails_ends_as_one_dead_letter(store_url
         assert await there.result(run.id) == [0, 1, 2]
 
 
-async def test_an_answer_can_come_with_the_sending(store_url: str) -> None:
+async def test_U9_an_answer_can_come_with_the_sending(store_url: str) -> None:
     """U9: as in the response of a webhook; one that does not fit leaves the wait open."""
     app, provider = an_app()
     async with world(app, store_url, live=["provider"]) as there:
@@ -259,7 +259,7 @@ async def test_nothing_is_sent_for_a_wait_that_is_over(store_url: str) -> None:
         assert (receipt.outcome, receipt.reason) == ("no_target", "cancelled")
 
 
-async def test_at_most_so_many_are_unanswered_at_once(store_url: str) -> None:
+async def test_U15_at_most_so_many_are_unanswered_at_once(store_url: str) -> None:
     """U15: further items wait their turn, durably."""
     app, _ = an_app()
     async with world(app, store_url) as there:
@@ -293,7 +293,7 @@ async def admitted(there: World, **answer: Any) -> tuple[str, str | None]:
     return receipt.outcome, receipt.reason
 
 
-async def test_foreign_unknown_and_forged_replies_are_refused_each_with_its_reason(store_url: str) -> None:
+async def test_W7_foreign_unknown_and_forged_replies_are_refused_each_with_its_reason(store_url: str) -> None:
     """W7, law 8 (catalogue 3.6, 5 and 6): counted under its reason; the wait stays open."""
     app, _ = an_app()
     async with world(app, store_url) as there:
@@ -315,7 +315,7 @@ async def test_foreign_unknown_and_forged_replies_are_refused_each_with_its_reas
         assert counts == {"not_found": 4, "bad_token": 1, "wrong_workspace": 1}
 
 
-async def test_answers_that_are_handed_in_together_are_judged_each_for_itself(store_url: str) -> None:
+async def test_U6_answers_that_are_handed_in_together_are_judged_each_for_itself(store_url: str) -> None:
     """U6, U8, W3, W7: twice in one batch is a duplicate, another one a conflict, a misfit leaves its item open, and the
     one that was the last wakes the run."""
     app, _ = an_app()
@@ -378,7 +378,7 @@ async def test_runs_with_the_same_business_keys_have_interactions_of_their_own(s
         ]
 
 
-async def test_people_and_programs_answer_items_that_are_only_listed(store_url: str) -> None:
+async def test_U9_people_and_programs_answer_items_that_are_only_listed(store_url: str) -> None:
     """U9, U14: the transport `interaction-api`."""
     app = bide.App("inbox")
     pipeline = (
@@ -401,7 +401,7 @@ async def test_people_and_programs_answer_items_that_are_only_listed(store_url: 
         assert {row.answered_by for row in await there.interactions(run_id=run.id, status="completed")} == {"ann"}
 
 
-async def test_two_waits_in_one_stream_each_get_every_item_that_comes_to_them(store_url: str) -> None:
+async def test_U4_two_waits_in_one_stream_each_get_every_item_that_comes_to_them(store_url: str) -> None:
     """U4: an item goes on to the next wait while others are still at the first."""
     app, provider = bide.App("two"), Provider()
     pipeline = (
@@ -443,7 +443,7 @@ async def test_progress_is_told_in_counts(store_url: str) -> None:
         assert (await there.progress(other.id)).dispatched == 3
 
 
-async def test_one_item_is_failed_from_outside_and_the_others_go_on(store_url: str) -> None:
+async def test_U4_one_item_is_failed_from_outside_and_the_others_go_on(store_url: str) -> None:
     """U4, W13: `…/fail` with a reason for one item, over HTTP and by the client; said again, it is no news."""
     app, _ = an_app()
     (
@@ -474,7 +474,7 @@ async def test_one_item_is_failed_from_outside_and_the_others_go_on(store_url: s
         assert all(row.deadline is not None for row in listed)
 
 
-async def test_one_item_of_a_workflow_is_failed_from_outside(store_url: str) -> None:
+async def test_F11_one_item_of_a_workflow_is_failed_from_outside(store_url: str) -> None:
     """F11, W13."""
     app, _ = an_app()
     async with world(app, store_url) as there:
@@ -487,7 +487,9 @@ async def test_one_item_of_a_workflow_is_failed_from_outside(store_url: str) -> 
 
 
 @pytest.mark.parametrize(("how", "code"), [("fail_wait", "WaitFailed"), ("cancel_wait", "WaitCancelled")])
-async def test_a_pipeline_whose_whole_wait_is_ended_by_an_operator_fails(store_url: str, how: str, code: str) -> None:
+async def test_W10_a_pipeline_whose_whole_wait_is_ended_by_an_operator_fails(
+    store_url: str, how: str, code: str
+) -> None:
     """W10, W2: it does not go on with what there is of its items."""
     app, _ = an_app()
     async with world(app, store_url) as there:
@@ -500,7 +502,7 @@ async def test_a_pipeline_whose_whole_wait_is_ended_by_an_operator_fails(store_u
         assert await there.runtime.store.audit() == []
 
 
-async def test_an_operator_gives_all_items_of_a_wait_more_time(store_url: str) -> None:
+async def test_W10_an_operator_gives_all_items_of_a_wait_more_time(store_url: str) -> None:
     """W10, U4: each item has its time, and what it means that it is over is the wait's own."""
     app, _ = an_app()
     async with world(app, store_url) as there:
@@ -514,7 +516,7 @@ async def test_an_operator_gives_all_items_of_a_wait_more_time(store_url: str) -
         assert await there.result(run.id) == [0, "rejected: timed out", "rejected: timed out"]
 
 
-async def test_the_resume_url_of_a_request_takes_its_answer(store_url: str) -> None:
+async def test_U9_the_resume_url_of_a_request_takes_its_answer(store_url: str) -> None:
     """U9, W4: the link that a transport sends along answers this interaction, and it alone."""
     app, _ = an_app()
     async with world(app, store_url) as there, there.http() as http:
@@ -533,7 +535,7 @@ async def test_the_resume_url_of_a_request_takes_its_answer(store_url: str) -> N
         assert await there.result(run.id) == [7, 9]
 
 
-async def test_a_worker_that_is_killed_again_and_again_loses_no_item_and_doubles_none(store_url: str) -> None:
+async def test_U4_a_worker_that_is_killed_again_and_again_loses_no_item_and_doubles_none(store_url: str) -> None:
     """U4, U5: in the middle of many items; the rest is done, and nothing stands twice in the ledger."""
     count = 1000
 

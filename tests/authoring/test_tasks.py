@@ -51,7 +51,7 @@ async def asked(w: World, draft: Any = "Dear all") -> bide.InteractionInfo:
 # ---------------------------------------------------------------- asking and answering
 
 
-async def test_a_task_is_listed_with_everything_a_person_needs(store_url: str) -> None:
+async def test_U14_a_task_is_listed_with_everything_a_person_needs(store_url: str) -> None:
     """F10, U14."""
     app = approvals(assignee="ann", group="leads", channel="chat", description="Look twice", metadata={"order": 7})
     async with world(app, store_url) as w:
@@ -70,7 +70,7 @@ async def test_a_task_is_listed_with_everything_a_person_needs(store_url: str) -
         assert await w.interaction(task.id) == task
 
 
-async def test_the_answer_goes_to_the_body_as_the_form(store_url: str) -> None:
+async def test_F10_the_answer_goes_to_the_body_as_the_form(store_url: str) -> None:
     """F10, W11: who and when is recorded."""
     async with world(approvals(), store_url) as w:
         task = await asked(w)
@@ -115,7 +115,7 @@ async def test_a_task_is_answered_by_its_interaction_or_its_wait(store_url: str,
         assert await w.result(task.run_id) == [False, ""]
 
 
-async def test_a_form_may_be_a_literal_or_a_json_schema(store_url: str) -> None:
+async def test_F10_a_form_may_be_a_literal_or_a_json_schema(store_url: str) -> None:
     """F10."""
     app = bide.App()
 
@@ -158,7 +158,7 @@ async def test_an_invalid_answer_says_every_problem_and_the_task_stays_open(stor
 # ---------------------------------------------------------------- twice, late, to nobody
 
 
-async def test_the_same_answer_again_is_a_duplicate_and_another_one_a_conflict(store_url: str) -> None:
+async def test_U8_the_same_answer_again_is_a_duplicate_and_another_one_a_conflict(store_url: str) -> None:
     """U8: keys in another order are the same answer."""
     async with world(approvals(), store_url) as w:
         task = await asked(w)
@@ -181,7 +181,7 @@ async def test_a_dedup_key_makes_a_lost_reply_harmless(store_url: str) -> None:
             await w.answer(task.id, {"approved": False}, dedup_key="click-1")
 
 
-async def test_an_answer_after_the_time_is_late(store_url: str) -> None:
+async def test_W7_an_answer_after_the_time_is_late(store_url: str) -> None:
     """W2, W7."""
     async with world(approvals(), store_url) as w:
         task = await asked(w)
@@ -194,7 +194,7 @@ async def test_an_answer_after_the_time_is_late(store_url: str) -> None:
             await w.answer(task.id, {"approved": True})
 
 
-async def test_an_answer_to_a_cancelled_task_finds_nobody(store_url: str) -> None:
+async def test_W7_an_answer_to_a_cancelled_task_finds_nobody(store_url: str) -> None:
     """W7, W8: a cancelled run cancels its interactions."""
     async with world(approvals(), store_url) as w:
         task = await asked(w)
@@ -205,7 +205,7 @@ async def test_an_answer_to_a_cancelled_task_finds_nobody(store_url: str) -> Non
 
 
 @pytest.mark.parametrize("target", ["int_nowhere_1_0", "wait_nowhere_1", "int_", "int_x", "wait_x_0x1", "int_a_1_²"])
-async def test_an_answer_to_nothing_finds_nothing(store_url: str, target: str) -> None:
+async def test_W7_an_answer_to_nothing_finds_nothing(store_url: str, target: str) -> None:
     """S2, W7."""
     async with world(approvals(), store_url) as w:
         with pytest.raises(bide.WaitNotFound):
@@ -451,7 +451,7 @@ def sending(app: bide.App, *, change: bool = False, forge: bool = False) -> list
     return sent
 
 
-async def test_a_step_acts_on_the_receipt_of_the_decision(store_url: str) -> None:
+async def test_W12_a_step_acts_on_the_receipt_of_the_decision(store_url: str) -> None:
     """W12."""
     app = bide.App()
     sent = sending(app)
@@ -467,7 +467,7 @@ async def test_a_step_acts_on_the_receipt_of_the_decision(store_url: str) -> Non
 
 
 @pytest.mark.parametrize("how", ["changed", "forged", "nobody"])
-async def test_a_step_refuses_to_act_on_another_receipt(store_url: str, how: str) -> None:
+async def test_W12_a_step_refuses_to_act_on_another_receipt(store_url: str, how: str) -> None:
     """W12: never retried."""
     app = bide.App()
     sent = sending(app, change=how == "changed", forge=how == "forged")
@@ -484,7 +484,7 @@ async def test_a_step_refuses_to_act_on_another_receipt(store_url: str, how: str
         assert "step_retried" not in await ledger_names(w, run.id)
 
 
-async def test_a_receipt_of_another_run_is_refused(store_url: str) -> None:
+async def test_W12_a_receipt_of_another_run_is_refused(store_url: str) -> None:
     """W12."""
     app = bide.App()
     taken: list[Any] = []

@@ -129,7 +129,7 @@ def test_tasks_waits_and_signal_ids_are_answered(remote: Remote) -> None:
     assert (late.code, late.error["code"]) == (1, "already_answered")
 
 
-def test_waits_are_changed_one_by_one_and_by_filter(remote: Remote) -> None:
+def test_W10_waits_are_changed_one_by_one_and_by_filter(remote: Remote) -> None:
     """W10."""
     first, second = remote.parked("forever"), remote.parked("forever")
     where = ("--run", first, "--of", "ann")

@@ -83,7 +83,7 @@ def test_a_port_that_is_taken_is_refused(bide: Bide) -> None:
 
 
 @pytest.mark.parametrize("verb", [["serve"], ["worker"], ["worker", "--processes", "2"]], ids=" ".join)
-def test_processes_on_a_shared_database_refuse_to_start_without_a_secret(bide: Bide, verb: list[str]) -> None:
+def test_W4_processes_on_a_shared_database_refuse_to_start_without_a_secret(bide: Bide, verb: list[str]) -> None:
     """W4: before the database is asked for anything; with one, it is the database that is missing here."""
     command = (*verb, "shop.py", "--store", "postgresql://nobody@127.0.0.1:1/x")
 

@@ -32,7 +32,7 @@ def test_a_task_is_answered_from_the_command_line(bide: Bide) -> None:
 
 
 @pytest.mark.parametrize(("verb", "code"), [("fail", "WaitFailedError"), ("cancel", "WaitCancelledError")])
-def test_a_wait_is_ended_with_a_reason(bide: Bide, verb: str, code: str) -> None:
+def test_W10_a_wait_is_ended_with_a_reason(bide: Bide, verb: str, code: str) -> None:
     """W10."""
     run = bide.start("approve")
     wait = open_wait(bide)
@@ -47,7 +47,7 @@ def test_a_wait_is_ended_with_a_reason(bide: Bide, verb: str, code: str) -> None
     assert bide("waits", verb, wait, "--reason", "closed", "--json").code == 1
 
 
-def test_waits_are_moved_and_assigned_by_filter(bide: Bide) -> None:
+def test_W10_waits_are_moved_and_assigned_by_filter(bide: Bide) -> None:
     """W10."""
     bide.start("approve")
     wait = open_wait(bide)

@@ -266,7 +266,7 @@ def test_a_final_interaction_is_never_left() -> None:
 
 
 @given(st.text(min_size=1, max_size=20), st.integers(1, 10**6), st.integers(0, 10**6))
-def test_an_interaction_id_names_its_run_wait_and_item(run: str, no: int, item: int) -> None:
+def test_U7_an_interaction_id_names_its_run_wait_and_item(run: str, no: int, item: int) -> None:
     """U7: no look-up."""
     assert run_of_interaction(interaction_id(f"run_{run}", no, item)) == (f"run_{run}", no, item)
 

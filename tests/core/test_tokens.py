@@ -12,19 +12,19 @@ SIGNER = Signer(parse_secrets("k2:0123456789abcdef,k1:fedcba9876543210"))
 
 
 @given(st.text(max_size=50), st.text(max_size=50), st.text(max_size=50))
-def test_a_token_says_what_it_is_for_and_is_the_same_each_time(workspace: str, run: str, signal: str) -> None:
+def test_W4_a_token_says_what_it_is_for_and_is_the_same_each_time(workspace: str, run: str, signal: str) -> None:
     token = SIGNER.mint(workspace, run, signal)
     assert SIGNER.read(token) == Bound(workspace, run, signal)
     assert token == SIGNER.mint(workspace, run, signal)
 
 
 @given(st.text(max_size=300))
-def test_whatever_else_is_read_proves_nothing(text: str) -> None:
+def test_W4_whatever_else_is_read_proves_nothing(text: str) -> None:
     assert SIGNER.read(text) is None
 
 
 @given(st.data())
-def test_no_character_of_a_token_can_be_changed(data: st.DataObject) -> None:
+def test_W4_no_character_of_a_token_can_be_changed(data: st.DataObject) -> None:
     token = SIGNER.mint("default", "run_1", "callback:1")
     at = data.draw(st.integers(0, len(token) - 1))
     other = data.draw(st.characters(codec="ascii").filter(lambda c: c != token[at]))
@@ -32,7 +32,7 @@ def test_no_character_of_a_token_can_be_changed(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("text", ["nokey", "k:short", "k 1:0123456789abcdef", "a:0123456789abcdef,a:0123456789abcdeg"])
-def test_secrets_that_cannot_be_used_are_refused_without_showing_them(text: str) -> None:
+def test_W4_secrets_that_cannot_be_used_are_refused_without_showing_them(text: str) -> None:
     with pytest.raises(BadSecrets) as refused:
         parse_secrets(text)
     assert "0123456789abcdef" not in str(refused.value)

@@ -213,7 +213,9 @@ async def test_a_run_is_resumed_by_an_app_that_does_not_know_its_definition(stor
 # ---------------------------------------------------------------- promised by other commands
 
 
-async def test_an_event_that_a_commit_promises_is_emitted_once(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_W9_an_event_that_a_commit_promises_is_emitted_once(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """W9, D6: it rides in the commit as a chore, and goes in the commit that emits it."""
     app = triggered("run.*")
 

@@ -69,7 +69,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @every_kind
-async def test_reminders_and_escalation_happen_while_the_run_sleeps(store_url: str, kind: str) -> None:
+async def test_W9_reminders_and_escalation_happen_while_the_run_sleeps(store_url: str, kind: str) -> None:
     """W9."""
     app = waiting(reminders=["24h", "4h"], escalate={"60h": "group:leads"}, assignee="ann")
     async with world(app, store_url) as w:
@@ -92,7 +92,7 @@ async def test_reminders_and_escalation_happen_while_the_run_sleeps(store_url: s
         assert (await w.wait(wait.id)).closed_at == wait.deadline
 
 
-async def test_a_reminder_and_an_escalation_are_events_too(store_url: str) -> None:
+async def test_W9_a_reminder_and_an_escalation_are_events_too(store_url: str) -> None:
     """W9: other runs may react."""
     app = waiting(reminders=["1h"], escalate={"2h": "group:leads"})
 
@@ -111,7 +111,7 @@ async def test_a_reminder_and_an_escalation_are_events_too(store_url: str) -> No
         assert [run.result for run in await w.runs(definition="note")] == [f"{wait.id.replace('wait_', 'int_')}_0"]
 
 
-async def test_after_an_escalation_the_task_is_for_others(store_url: str) -> None:
+async def test_W9_after_an_escalation_the_task_is_for_others(store_url: str) -> None:
     """W9: reassigned."""
     app = waiting(escalate={"1h": "group:leads"}, assignee="ann")
 
@@ -130,7 +130,7 @@ async def test_after_an_escalation_the_task_is_for_others(store_url: str) -> Non
         assert await w.result(wait.run_id) is True
 
 
-async def test_a_reminder_that_nobody_fired_in_time_does_not_delay_the_deadline(store_url: str) -> None:
+async def test_W9_a_reminder_that_nobody_fired_in_time_does_not_delay_the_deadline(store_url: str) -> None:
     """W9: the engine was away for all of it."""
     async with world(waiting(reminders=["1h"]), store_url) as w:
         wait = await parked(w, "task")
@@ -143,7 +143,7 @@ async def test_a_reminder_that_nobody_fired_in_time_does_not_delay_the_deadline(
 # ---------------------------------------------------------------- notifiers
 
 
-async def test_a_notifier_hears_of_the_opening_and_of_each_reminder_and_escalation(store_url: str) -> None:
+async def test_F10_a_notifier_hears_of_the_opening_and_of_each_reminder_and_escalation(store_url: str) -> None:
     """F10, U7."""
     app = waiting(notify="mail", reminders=["4h"], escalate={"8h": "bob"}, assignee="ann")
     told: list[bide.Task] = []
@@ -168,7 +168,7 @@ async def test_a_notifier_hears_of_the_opening_and_of_each_reminder_and_escalati
 
 
 @every_kind
-async def test_every_kind_of_wait_may_have_an_async_notifier(store_url: str, kind: str) -> None:
+async def test_W9_every_kind_of_wait_may_have_an_async_notifier(store_url: str, kind: str) -> None:
     """W9."""
     app = waiting(notify="chat")
     told: list[str] = []
@@ -182,7 +182,7 @@ async def test_every_kind_of_wait_may_have_an_async_notifier(store_url: str, kin
         assert told == [wait.id.replace("wait_", "int_") + "_0" if kind == "task" else wait.id]
 
 
-async def test_a_notifier_that_fails_is_tried_again_and_ends_as_a_dead_letter(store_url: str) -> None:
+async def test_U7_a_notifier_that_fails_is_tried_again_and_ends_as_a_dead_letter(store_url: str) -> None:
     """U7: with backoff, then a dead letter, until a person decides."""
     app = waiting(notify="mail")
     tries: list[Any] = []
@@ -214,7 +214,7 @@ async def test_a_notifier_that_fails_is_tried_again_and_ends_as_a_dead_letter(st
             await w.retry_dead_letter(letter.id)
 
 
-async def test_a_dead_letter_can_be_discarded(store_url: str) -> None:
+async def test_U7_a_dead_letter_can_be_discarded(store_url: str) -> None:
     """U7."""
     app = waiting(notify="mail")
 
@@ -234,7 +234,7 @@ async def test_a_dead_letter_can_be_discarded(store_url: str) -> None:
         assert await named(w, wait.run_id, "chore_discarded")
 
 
-async def test_nobody_is_told_of_a_wait_that_has_ended(store_url: str) -> None:
+async def test_U7_nobody_is_told_of_a_wait_that_has_ended(store_url: str) -> None:
     """U7: what is over is dropped."""
     app = waiting(notify="mail")
     told: list[str] = []
@@ -253,7 +253,7 @@ async def test_nobody_is_told_of_a_wait_that_has_ended(store_url: str) -> None:
         assert await w.dead_letters() == []
 
 
-async def test_a_crash_between_the_call_and_its_record_calls_again(store_url: str) -> None:
+async def test_U7_a_crash_between_the_call_and_its_record_calls_again(store_url: str) -> None:
     """U7: at least once, after the lease."""
     app = waiting(notify="mail")
     told: list[str] = []
@@ -278,7 +278,7 @@ async def test_a_crash_between_the_call_and_its_record_calls_again(store_url: st
 
 
 @every_kind
-async def test_silence_fails_a_wait_early(store_url: str, kind: str) -> None:
+async def test_W13_silence_fails_a_wait_early(store_url: str, kind: str) -> None:
     """W13: failed, not timed out."""
     async with world(waiting(heartbeat="10m"), store_url) as w:
         wait = await parked(w, kind)
@@ -297,7 +297,7 @@ async def test_silence_fails_a_wait_early(store_url: str, kind: str) -> None:
 
 
 @every_kind
-async def test_an_operator_fails_a_wait_and_the_run_is_told(store_url: str, kind: str) -> None:
+async def test_W10_an_operator_fails_a_wait_and_the_run_is_told(store_url: str, kind: str) -> None:
     """W10, W13."""
     async with world(waiting(), store_url) as w:
         wait = await parked(w, kind)
@@ -314,7 +314,7 @@ async def test_an_operator_fails_a_wait_and_the_run_is_told(store_url: str, kind
 
 
 @every_kind
-async def test_an_operator_cancels_a_wait_and_the_run_is_told(store_url: str, kind: str) -> None:
+async def test_W10_an_operator_cancels_a_wait_and_the_run_is_told(store_url: str, kind: str) -> None:
     """W10."""
     async with world(waiting(), store_url) as w:
         wait = await parked(w, kind)
@@ -324,7 +324,7 @@ async def test_an_operator_cancels_a_wait_and_the_run_is_told(store_url: str, ki
         assert (receipt.outcome, receipt.reason) == ("no_target", "cancelled" if kind != "signal" else "not_found")
 
 
-async def test_a_run_that_does_not_catch_it_fails_at_once(store_url: str) -> None:
+async def test_W13_a_run_that_does_not_catch_it_fails_at_once(store_url: str) -> None:
     """W13: never retried."""
     app = bide.App()
 
@@ -351,7 +351,7 @@ async def test_a_run_that_does_not_catch_it_fails_at_once(store_url: str) -> Non
 
 
 @every_kind
-async def test_an_operator_moves_a_deadline_both_ways(store_url: str, kind: str) -> None:
+async def test_W10_an_operator_moves_a_deadline_both_ways(store_url: str, kind: str) -> None:
     """W10."""
     async with world(waiting(), store_url) as w:
         wait = await parked(w, kind)
@@ -371,7 +371,7 @@ async def test_an_operator_moves_a_deadline_both_ways(store_url: str, kind: str)
 
 
 @every_kind
-async def test_an_operator_gives_a_wait_to_others(store_url: str, kind: str) -> None:
+async def test_W10_an_operator_gives_a_wait_to_others(store_url: str, kind: str) -> None:
     """W10, W11: enforced for every kind."""
     async with world(waiting(assignee="ann"), store_url) as w:
         wait = await parked(w, kind)
@@ -401,7 +401,7 @@ async def test_a_signal_id_with_an_assignee_is_completed_by_them_alone(store_url
             await w.answer(signal_id, True, by="ann")
 
 
-async def test_waits_are_changed_in_bulk_by_filter_with_a_dry_run(store_url: str) -> None:
+async def test_W10_waits_are_changed_in_bulk_by_filter_with_a_dry_run(store_url: str) -> None:
     """W10."""
     async with world(waiting(channel="chat"), store_url) as w:
         old = [await parked(w, "task"), await parked(w, "machine")]
@@ -441,7 +441,7 @@ async def test_bulk_changes_need_a_filter_and_a_reason(store_url: str) -> None:
         assert (await w.get(wait.run_id)).status == "waiting"
 
 
-async def test_what_has_no_answer_says_so(store_url: str) -> None:
+async def test_W7_what_has_no_answer_says_so(store_url: str) -> None:
     """W7: a sleep cannot be answered, it can be failed."""
     app = bide.App()
 

@@ -57,7 +57,7 @@ async def test_a_dead_letter_is_discarded_page_by_page(store_url: str) -> None:
         assert code(await http.get("/v1/dead-letters?cursor=nonsense"))[0] == 422
 
 
-async def test_what_could_never_be_an_answer_is_discarded_and_not_retried(store_url: str) -> None:
+async def test_U9_what_could_never_be_an_answer_is_discarded_and_not_retried(store_url: str) -> None:
     """U9: a poison record."""
     async with world(app, store_url) as w:
         http = w.http()

@@ -7,7 +7,7 @@ from tests.server.shop import app
 from tests.server.test_signals_over_http import code
 
 
-async def test_an_interaction_is_listed_answered_and_repeated(store_url: str) -> None:
+async def test_U8_an_interaction_is_listed_answered_and_repeated(store_url: str) -> None:
     """§7, U8: 200, the same again `duplicate`, another one 409."""
     async with world(app, store_url) as w:
         http = w.http()
@@ -55,7 +55,7 @@ async def test_only_some_keys_act_in_the_name_of_others(store_url: str) -> None:
         assert answered.status_code == 200
 
 
-async def test_a_wait_is_moved_failed_and_cancelled(store_url: str) -> None:
+async def test_W10_a_wait_is_moved_failed_and_cancelled(store_url: str) -> None:
     """W10, W13, §7."""
     async with world(app, store_url) as w:
         http = w.http()

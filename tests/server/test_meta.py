@@ -51,7 +51,7 @@ async def test_health_and_readiness_tell_the_truth(store_url: str, monkeypatch: 
         assert (await http.get("/healthz")).status_code == 200
 
 
-async def test_what_is_refused_is_counted_by_reason(store_url: str) -> None:
+async def test_W7_what_is_refused_is_counted_by_reason(store_url: str) -> None:
     """W7: bide_await_completion_dropped_total{reason}."""
     async with world(app, store_url) as w:
         http = w.http()

@@ -37,7 +37,7 @@ async def figures(http: httpx.AsyncClient) -> dict[tuple[str, str], float]:
     }
 
 
-async def test_every_figure_of_the_contract_is_there_from_the_start(store_url: str) -> None:
+async def test_W7_every_figure_of_the_contract_is_there_from_the_start(store_url: str) -> None:
     """§11; W7: with exactly its reasons."""
     async with world(app, store_url) as w:
         text = (await w.http().get("/metrics")).text
@@ -83,7 +83,7 @@ async def test_what_runs_do_is_counted(store_url: str, monkeypatch: pytest.Monke
         assert (await w.get(task.id)).status == "waiting"
 
 
-async def test_every_refusal_is_counted_under_its_reason(store_url: str) -> None:
+async def test_W7_every_refusal_is_counted_under_its_reason(store_url: str) -> None:
     """W7."""
     async with world(app, store_url) as w:
         http = w.http()

@@ -78,7 +78,7 @@ async def served(application: Any) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @BOTH
-async def test_a_mounted_api_answers_below_its_path_and_its_links_lead_there(outer: Outer, tmp_path: Path) -> None:
+async def test_W4_a_mounted_api_answers_below_its_path_and_its_links_lead_there(outer: Outer, tmp_path: Path) -> None:
     """H4, W4: `public_url` has the mount path, so a link that left the process comes back to the mounted API."""
     links: asyncio.Queue[str] = asyncio.Queue()
     app = shop(tmp_path, links)

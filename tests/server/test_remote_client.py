@@ -174,7 +174,7 @@ async def test_a_key_that_may_only_start_runs_gets_a_handle(store_url: str) -> N
         assert (run.info.correlation_key, run.info.input) == (found.correlation_key, {"item": 7})
 
 
-async def test_waits_are_found_and_changed_by_filter(store_url: str) -> None:
+async def test_W10_waits_are_found_and_changed_by_filter(store_url: str) -> None:
     """W10, over HTTP as in process."""
     async with world(app, store_url) as w:
         client = remote(w)

@@ -37,7 +37,7 @@ async def reach(w: World, run_id: str) -> None:
     await w.complete(f"ready-{run_id}")
 
 
-async def test_an_answer_that_comes_early_is_held_for_its_wait(store_url: str) -> None:
+async def test_F9_an_answer_that_comes_early_is_held_for_its_wait(store_url: str) -> None:
     """F9, law 3: the URL is durable before a step can send it, and takes the answer before anybody waits."""
     async with world(app, store_url) as w:
         run_id, path = await link(w)
@@ -53,7 +53,7 @@ async def test_an_answer_that_comes_early_is_held_for_its_wait(store_url: str) -
         assert urlsplit(SEEN["ann again"]).path == path  # a replay shows the same URL
 
 
-async def test_an_answer_wakes_the_run_and_its_repeat_is_a_duplicate(store_url: str) -> None:
+async def test_W4_an_answer_wakes_the_run_and_its_repeat_is_a_duplicate(store_url: str) -> None:
     """W4, law 5, T03, T04: the same body again is success; another body is 410, and the first stands."""
     async with world(app, store_url) as w:
         run_id, path = await link(w)
@@ -110,7 +110,7 @@ async def test_the_time_counts_from_the_await_and_a_link_dies_with_its_run(store
         assert "nobody waits" in dead.json()["detail"]
 
 
-async def test_get_and_head_decide_nothing(store_url: str) -> None:
+async def test_W5_get_and_head_decide_nothing(store_url: str) -> None:
     """Law 10, W5, T16, T19, T24: mail scanners follow links; the page is kept out of frames, caches and referrers."""
     async with world(app, store_url) as w:
         run_id, path = await link(w)
@@ -151,7 +151,7 @@ def tampered(token: str) -> dict[str, str]:
     }
 
 
-async def test_a_forged_token_is_404_before_any_look_at_the_store(store_url: str) -> None:
+async def test_W4_a_forged_token_is_404_before_any_look_at_the_store(store_url: str) -> None:
     """W4, T01, T02: nothing is looked up for what nothing proves."""
     async with world(app, store_url) as w:
         _, path = await link(w)
@@ -207,7 +207,7 @@ async def test_no_token_is_stored_or_shown(store_url: str) -> None:
         assert not [text for text in texts if token in text or token.rpartition(".")[2] in text]
 
 
-async def test_a_link_outlives_a_rotation_and_says_so_when_its_secret_is_retired(store_url: str) -> None:
+async def test_W4_a_link_outlives_a_rotation_and_says_so_when_its_secret_is_retired(store_url: str) -> None:
     """W4, law 9, T10: old ids verify until they are retired."""
     async with world(app, store_url, resume_secrets=OLD) as w:
         _, path = await link(w)
@@ -243,7 +243,7 @@ async def test_a_hundred_answers_at_once_are_one(store_url: str) -> None:
         assert len(received) == 2  # `ready`, and this one
 
 
-async def test_accept_and_extract_read_a_provider_s_own_body(store_url: str) -> None:
+async def test_F9_accept_and_extract_read_a_provider_s_own_body(store_url: str) -> None:
     """F9: what is no answer is 202 `ignored` and does not use the link; the answer is taken out of the body."""
     async with world(app, store_url) as w:
         run_id, path = await link(w, "payment")
@@ -282,7 +282,7 @@ FILLED = {
 }
 
 
-async def test_the_form_takes_every_type_that_a_form_can_show(store_url: str) -> None:
+async def test_W5_the_form_takes_every_type_that_a_form_can_show(store_url: str) -> None:
     """W5: JSON Schema in, JSON out, without a line of script."""
     async with world(app, store_url) as w:
         run_id, path = await link(w, "form")
@@ -310,7 +310,7 @@ async def test_the_form_takes_every_type_that_a_form_can_show(store_url: str) ->
         assert (await http.get(path)).status_code == 410
 
 
-async def test_errors_stand_beside_their_fields_and_what_was_typed_is_kept(store_url: str) -> None:
+async def test_W5_errors_stand_beside_their_fields_and_what_was_typed_is_kept(store_url: str) -> None:
     """W5: 422 with the form again."""
     async with world(app, store_url) as w:
         run_id, path = await link(w, "form")

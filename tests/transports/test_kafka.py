@@ -46,7 +46,7 @@ def square(number: int) -> Any:
     return ValueError("unlucky") if number == 13 else number * number
 
 
-async def test_each_reply_completes_its_item_once_whatever_the_broker_does(kafka: Broker, tmp_path: Path) -> None:
+async def test_U9_each_reply_completes_its_item_once_whatever_the_broker_does(kafka: Broker, tmp_path: Path) -> None:
     """U9, F104, F108, F113: a fifth comes twice, none in order, and consumers join and leave all the while."""
     app, transport, pipeline = an_app(kafka, "squares", tmp_path)
     provider = Provider(kafka.servers, "squares.requests", square, twice=0.2)
@@ -80,7 +80,7 @@ async def test_each_reply_completes_its_item_once_whatever_the_broker_does(kafka
     assert counts["bide_await_completions_admitted_total"] == ITEMS
 
 
-async def test_a_poison_record_goes_to_the_dead_letters_and_the_partition_goes_on(
+async def test_U9_a_poison_record_goes_to_the_dead_letters_and_the_partition_goes_on(
     kafka: Broker, tmp_path: Path
 ) -> None:
     """U9, F106, F107."""
@@ -122,7 +122,7 @@ async def test_a_poison_record_goes_to_the_dead_letters_and_the_partition_goes_o
     assert all(dict(message.headers())["bide-reason"] for message in buried)
 
 
-async def test_a_broker_that_is_away_for_a_while_loses_nothing(kafka: Broker, tmp_path: Path) -> None:
+async def test_U7_a_broker_that_is_away_for_a_while_loses_nothing(kafka: Broker, tmp_path: Path) -> None:
     """U7, F111: the park is not affected; what could not be sent is sent when it is back."""
     if kafka.name.startswith("the broker of"):
         pytest.skip("a broker that was there before is not taken down")

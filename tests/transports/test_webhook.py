@@ -80,7 +80,7 @@ async def send(respond: Respond, **options: object) -> tuple[object, Exchange]:
         return result, exchange
 
 
-async def test_a_request_is_signed_and_carries_everything_an_answer_needs() -> None:
+async def test_U9_a_request_is_signed_and_carries_everything_an_answer_needs() -> None:
     """U9: Standard Webhooks headers, the resume URL inside."""
     result, exchange = await send(response("202 Accepted"), secret=SECRET, headers={"x-key": "k"})
     assert result == Sent()
@@ -101,7 +101,7 @@ async def test_a_request_is_signed_and_carries_everything_an_answer_needs() -> N
         (response("204 No Content"), Sent()),
     ],
 )
-async def test_what_a_response_means(respond: Respond, result: object) -> None:
+async def test_U9_what_a_response_means(respond: Respond, result: object) -> None:
     """U9: the answer in the response body with 200, or later."""
     assert (await send(respond))[0] == result
 
