@@ -112,6 +112,13 @@ def test_each_timeout_policy_is_said() -> None:
     assert "goes on with step 'remind' instead" in said(a_run(), a_wait(on_timeout="remind"))
 
 
+def test_W2_a_wait_of_a_machine_file_does_not_go_on_all_the_same() -> None:
+    words = said(a_run(style="machine_file"), a_wait())
+    assert "its on_timeout flow runs, and without one it fails with AWAIT_TIMEOUT" in words
+    assert "all the same" not in words
+    assert "all the same" in said(a_run(style="machine_file"), a_wait(kind="sleep", names=()))
+
+
 def test_a_wait_without_a_deadline_says_that_nothing_else_will_move_it() -> None:
     for deadline in (None, LATEST):
         assert "It has no deadline: only an answer or a cancel" in said(a_run(), a_wait(deadline=deadline))

@@ -288,18 +288,23 @@ class _Explanation:
         if wait.deadline is None or wait.deadline >= LATEST:
             what = "the end of its children" if wait.kind == "children" else "an answer"
             return f"It has no deadline: only {what} or a cancel will ever move it."
-        if wait.on_timeout == FAIL:
-            then = "the run fails with AWAIT_TIMEOUT"
-        elif wait.on_timeout is not None:
-            then = f"it goes on with step {wait.on_timeout!r} instead"
-        else:
-            then = f"it goes on with {self._place(wait)} all the same and is told that the time is up"
+        then = self._then(wait)
         if wait.deadline <= self.now:
             return (
                 f"Its deadline passed at {self._when(wait.deadline)}; then {then}. No worker has fired the timer yet: "
                 f"start one with: {self._command('worker')}"
             )
         return f"Its deadline is {self._when(wait.deadline)}; then {then}."
+
+    def _then(self, wait: Wait) -> str:
+        """What the end of its time leads to (W2)."""
+        if wait.on_timeout == FAIL:
+            return "the run fails with AWAIT_TIMEOUT"
+        if wait.on_timeout is not None:
+            return f"it goes on with step {wait.on_timeout!r} instead"
+        if self.run.style == "machine_file" and wait.kind != "sleep":  # which of the two, the file alone knows
+            return "its on_timeout flow runs, and without one it fails with AWAIT_TIMEOUT"
+        return f"it goes on with {self._place(wait)} all the same and is told that the time is up"
 
     def _place(self, wait: Wait) -> str:
         return f"step {wait.key!r}" if self.run.style == "machine" else repr(wait.key)
