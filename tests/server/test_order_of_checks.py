@@ -59,7 +59,7 @@ async def test_the_first_thing_that_is_wrong_is_answered(store_url: str, what: s
 
 
 async def test_W4_a_forged_token_costs_no_round_trip_to_the_store(store_url: str) -> None:
-    """W4, T01, T02: counted by the store itself, on every path that a token can come by."""
+    """W4, T01, T02, T09: counted by the store itself, on every path that a token can come by."""
     async with world(app, store_url) as w:
         _, path = await link(w)
 

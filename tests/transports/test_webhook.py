@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import hashlib
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -115,6 +116,7 @@ async def test_U9_what_a_response_means(respond: Respond, result: object) -> Non
         (response("302 Found", b"", "location: http://169.254.169.254/"), False, "redirects"),
         (response("200 OK", b"<html>"), False, "no JSON"),
         (response("200 OK", b'"' + b"x" * 600_000 + b'"'), False, "more than"),
+        (response("200 OK", gzip.compress(b" " * 10_000_000), "content-encoding: gzip"), False, "compressed"),  # T61
     ],
 )
 async def test_what_is_tried_again_and_what_is_not(respond: Respond, retry: bool, says: str) -> None:
@@ -165,6 +167,34 @@ def test_addresses_that_are_not_public(address: str) -> None:
     import ipaddress
 
     assert not addresses.is_public(ipaddress.ip_address(address))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.1", "0x7f.1", "2130706433", "0177.0.0.1", "0.0.0.0", "100.64.0.1", "198.18.0.1", "255.255.255.255",
+        "[::]", "[::1]", "[::127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "[64:ff9b::169.254.169.254]",
+        "[2002:7f00:1::]", "[2001:0:7f00:1::]", "[fd00::1]", "[fec0::1]", "[ff02::1]",
+    ],
+)  # fmt: skip
+async def test_no_way_of_writing_an_inner_address_leads_there(host: str) -> None:
+    """T57."""
+    with pytest.raises(addresses.RefusedAddress):
+        await addresses.find(f"http://{host}/", allow_private=False)
+
+
+async def test_the_request_goes_to_the_address_that_was_looked_at() -> None:
+    """T58: the name is not looked up again; it stays in the header."""
+    target = await addresses.find("http://localhost:81/x?y=1", allow_private=True)
+    assert target.url in ("http://127.0.0.1:81/x?y=1", "http://[::1]:81/x?y=1")
+    assert (target.host, target.name) == ("localhost:81", "localhost")
+
+
+@pytest.mark.parametrize("url", ["https://host/\r\nx: y", "https://ho st/", "https://host/\x00", "https://host/\t"])
+def test_urls_with_characters_that_end_a_line_or_a_word_are_refused(url: str) -> None:
+    """T60."""
+    with pytest.raises(bide.BadConfiguration, match="control character"):
+        bide.Webhook(url)
 
 
 @pytest.mark.parametrize("url", ["ftp://host/", "https://", "//host", "https://user:secret@host/", "https://host:x/"])

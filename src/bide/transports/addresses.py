@@ -10,6 +10,9 @@ from urllib.parse import urlsplit
 
 from bide.errors import BadConfiguration
 
+# The last 32 bits of these are an IPv4 address that the request would end at: NAT64, and the old compatible form.
+_CARRYING = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96"))
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -32,6 +35,8 @@ def check_url(url: str) -> str:
     >>> check_url("https://pay.example/requests")
     'https://pay.example/requests'
     """
+    if any(character <= " " or character == "\x7f" for character in url):
+        raise BadConfiguration(f"webhook URL {url!r} cannot be used: it has a space or a control character")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -49,10 +54,19 @@ def is_public(address: Address) -> bool:
     >>> is_public(ipaddress.ip_address("10.1.2.3")), is_public(ipaddress.ip_address("1.1.1.1"))
     (False, True)
     """
-    mapped = getattr(address, "ipv4_mapped", None)
-    if mapped is not None:
-        return is_public(mapped)
-    return address.is_global and not address.is_multicast
+    if isinstance(address, ipaddress.IPv4Address):
+        return address.is_global and not address.is_multicast
+    carried = _carried(address)
+    if carried is not None:
+        return is_public(carried)
+    return address.is_global and not address.is_multicast and not address.is_site_local
+
+
+def _carried(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that another one only wraps."""
+    if any(address in network for network in _CARRYING):
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour
 
 
 async def find(url: str, *, allow_private: bool) -> Target:
