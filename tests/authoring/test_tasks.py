@@ -70,6 +70,33 @@ async def test_U14_a_task_is_listed_with_everything_a_person_needs(store_url: st
         assert await w.interaction(task.id) == task
 
 
+async def test_U1_a_run_its_waits_and_their_interactions_are_records_of_their_own(store_url: str) -> None:
+    """U1: the run points at all that is open; each wait has its interaction, and an answer closes both."""
+    app = bide.App("pairs")
+
+    @app.workflow("pair")
+    async def pair(step: bide.Step, event: Any) -> Any:
+        tasks = [step.ask(name, title=name, form=bool, timeout="1h") for name in ("one", "two")]
+        return list(await step.all("both", *tasks))
+
+    async with world(app, store_url) as w:
+        run = await w.start("pair")
+        tasks = {task.step: task for task in await w.interactions(run_id=run.id)}
+        both = (tasks["one"].wait_id, tasks["two"].wait_id)
+        info = await w.get(run.id)
+        assert info.status == "waiting"
+        assert (set(info.wait_ids), info.wait_id in both) == (set(both), True)
+        await w.answer(tasks["one"].id, True)
+        info = await w.get(run.id)
+        assert (info.status, info.wait_ids, info.wait_id) == ("waiting", (both[1],), both[1])
+        assert [(await w.wait(id)).status for id in both] == ["completed", "waiting"]
+        assert [(await w.interaction(tasks[name].id)).status for name in ("one", "two")] == ["completed", "waiting"]
+        await w.answer(tasks["two"].id, False)
+        assert await w.result(run.id) == [True, False]
+        info = await w.get(run.id)
+        assert (info.status, info.wait_ids, info.wait_id) == ("completed", (), None)
+
+
 async def test_F10_the_answer_goes_to_the_body_as_the_form(store_url: str) -> None:
     """F10, W11: who and when is recorded."""
     async with world(approvals(), store_url) as w:
