@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 import bide
+from bide.core.records import RunId
+from bide.core.requests import SettleDeadLetter
 from bide.engine.admission import Admitting
 from bide.engine.transport import Answer, Answered, Dispatched, Request, Sent, Undelivered
 from bide.testing import World, world
@@ -33,19 +35,24 @@ class Paid(msgspec.Struct):
     amount: int
 
 
+def patient(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of a request as a run's input can say them."""
+    return {**options, "timeout": bide.FOREVER} if options.get("timeout") == "forever" else options
+
+
 def an_app() -> tuple[bide.App, Provider]:
     app, provider = bide.App("requests"), Provider()
     app.transport(provider)
 
     @app.workflow("one", retries=0)
     async def one(step: bide.Step, options: dict[str, Any]) -> Any:
-        given = {"transport": "provider", "timeout": "1h", "returns": Paid, **options}
+        given = {"transport": "provider", "timeout": "1h", "returns": Paid, **patient(options)}
         paid = await step.request("pay", {"order": 7}, **given)
         return paid.amount if isinstance(paid, Paid) else paid
 
     @app.workflow("each", retries=0)
     async def each(step: bide.Step, options: dict[str, Any]) -> Any:
-        given = {"transport": "provider", "timeout": "1h", "returns": int, **options}
+        given = {"transport": "provider", "timeout": "1h", "returns": int, **patient(options)}
         count = given.pop("count", 3)
         try:
             answers = await step.request_each("each", range(count), **given)
@@ -55,6 +62,12 @@ def an_app() -> tuple[bide.App, Provider]:
             return "timed out"
         return [f"rejected: {a.reason}" if isinstance(a, bide.Rejected) else a for a in answers]
 
+    (
+        app.pipeline("lasting", retries=0)
+        .expand(range)
+        .wait_external("ask", transport="provider", timeout=bide.FOREVER, max_pending=2)
+        .collect(list)
+    )
     (
         app.pipeline("items", retries=0)
         .expand(range)
@@ -229,6 +242,96 @@ async def test_a_destination_that_always_fails_ends_as_one_dead_letter(store_url
         for request in provider.seen[-3:]:
             await there.reply(request, request.data)
         assert await there.result(run.id) == [0, 1, 2]
+
+
+async def test_an_item_whose_dead_letter_is_discarded_is_rejected(store_url: str) -> None:
+    """D6, U7: as if the outside had declined it, in the same commit; the run waits for nobody."""
+    app, provider = an_app()
+    async with world(app, store_url, live=["provider"]) as there:
+        provider.results = [Sent(), Undelivered("no such account", retry=False), Sent()]
+        run = await there.start("each", {"timeout": "forever", "keep_rejected": True})
+        [letter] = await there.dead_letters()
+        await there.discard_dead_letter(letter.id)
+        assert (await there.get(run.id)).status == "waiting"
+        for request in (provider.seen[0], provider.seen[2]):
+            await there.reply(request, request.data)
+        assert await there.result(run.id) == [0, "rejected: it could not be sent: no such account", 2]
+        assert (await there.reply(provider.seen[1], 1)).outcome == "late"
+        entries = await there.ledger(run.id)
+        at = [entry.name for entry in entries].index("chore_discarded")
+        assert (entries[at].data["declined"], entries[at + 1].name) == (1, "await_unit_item_rejected")
+        assert (len(provider.seen), await there.runtime.store.audit()) == (3, [])
+
+
+async def test_all_items_of_a_dead_letter_that_is_discarded_are_rejected(store_url: str) -> None:
+    """D6, U7, F100: of a destination that takes nothing, all that nobody has answered."""
+    app, provider = an_app()
+    async with world(app, store_url, live=["provider"]) as there:
+        provider.results = [Undelivered("down")] * 1000
+        run = await there.start("each", {"timeout": "forever", "keep_rejected": True})
+        await there.advance("1d")
+        [letter] = await there.dead_letters()
+        await there.reply(provider.seen[1], 7)
+        await there.discard_dead_letter(letter.id)
+        declined = f"rejected: it could not be sent: {letter.error}"
+        assert await there.result(run.id) == [declined, 7, declined]
+        assert await there.dead_letters() == []
+        assert await there.runtime.store.audit() == []
+
+
+@pytest.mark.parametrize("retry", [False, True])
+async def test_a_request_whose_dead_letter_is_discarded_fails_its_wait(store_url: str, retry: bool) -> None:
+    """D6, U7, W13: there is nothing else to wait for."""
+    app, provider = an_app()
+    async with world(app, store_url, live=["provider"]) as there:
+        provider.results = [Undelivered("down", retry=retry)] * 1000
+        run = await there.start("one", {"timeout": "forever"})
+        await there.advance("1d")
+        [letter] = await there.dead_letters()
+        await there.discard_dead_letter(letter.id)
+        info = await there.get(run.id)
+        assert (info.status, letter.error in str(info.error)) == ("failed", True)
+        [row] = await there.interactions(run_id=run.id, status=None)
+        assert (row.status, row.reason) == ("failed", f"it could not be sent: {letter.error}")
+        with pytest.raises(bide.DeadLetterNotFound):
+            await there.discard_dead_letter(letter.id)
+        assert await there.runtime.store.audit() == []
+
+
+async def test_a_pipeline_goes_on_without_what_a_person_gave_up_sending(store_url: str) -> None:
+    """D6, U7, U15: those behind it, that had no room yet, were to be sent by the same dispatch."""
+    app, provider = an_app()
+    async with world(app, store_url, live=["provider"]) as there:
+        provider.results = [Undelivered("down")] * 1000
+        run = await there.start("lasting", 5)
+        await there.advance("1d")
+        [letter] = await there.dead_letters()
+        await there.discard_dead_letter(letter.id)
+        assert await there.result(run.id) == []
+        assert (await there.progress(run.id)).rejected == 5
+        assert await there.runtime.store.audit() == []
+
+
+async def test_what_was_asked_after_a_person_looked_is_not_given_up_with_the_rest(store_url: str) -> None:
+    """D6, U7: a discard is about what the dead letter was about; what came behind it is sent."""
+    app, provider = an_app()
+    async with world(app, store_url, live=["provider"]) as there:
+        provider.results = [Undelivered("down")] * 1000
+        run = await there.start("each", {"timeout": "forever", "keep_rejected": True})
+        await there.advance("1d")
+        [letter] = await there.dead_letters()
+        provider.results = []
+        [wait] = await there.waits(run_id=run.id)
+        no = int(wait.id.rpartition("_")[2])
+        await there.runtime.committer.submit(
+            SettleDeadLetter(
+                workspace="default", run_id=RunId(run.id), id=letter.id, action="discard", no=no, items=(0,)
+            )
+        )
+        await there.settle()
+        for request in provider.seen[-2:]:
+            await there.reply(request, request.data)
+        assert await there.result(run.id) == [f"rejected: it could not be sent: {letter.error}", 1, 2]
 
 
 async def test_U9_an_answer_can_come_with_the_sending(store_url: str) -> None:

@@ -15,6 +15,7 @@ from bide.client.door import PAGE, duration
 from bide.client.tasks import Tasks, _person, _reason, raise_unchanged
 from bide.core.commands import Done, Unknown
 from bide.core.durations import BadDuration, Duration, Timeout, parse_timeout
+from bide.core.exchanging import sending
 from bide.core.records import DeadLetter, RunId, Wait, run_of_interaction, run_of_wait
 from bide.core.requests import Amend, Beat, ChangeWait, Fail, SettleDeadLetter, Withdraw
 from bide.errors import BadInput, Conflict, DeadLetterNotFound, WaitNotFound
@@ -22,6 +23,7 @@ from bide.stores.interface import WaitFilter
 from bide.views import DeadLetterInfo, Page, WaitInfo, WaitsChanged, dead_letter_info, wait_info
 
 AT_ONCE = 200
+ALL = 1_000_000_000  # of what a dispatch was to send
 UNCHANGED: Any = type("Unchanged", (), {"__repr__": lambda self: "(as it is)"})()
 
 
@@ -175,13 +177,14 @@ class Operating(Tasks):
         await self._settle_letter(id, "retry")
 
     async def discard_dead_letter(self, id: str) -> None:
-        """Give it up. Raises `DeadLetterNotFound`."""
+        """Give it up. What it was to send counts as declined by the outside. Raises `DeadLetterNotFound`."""
         await self._settle_letter(id, "discard")
 
     async def _settle_letter(self, id: str, action: Literal["retry", "discard"]) -> None:
         if not is_name(id):
             raise DeadLetterNotFound(str(id)[:200])
         letter = await self._letter(id)
+        no, items = await self._unsent(letter) if letter is not None and action == "discard" else (0, ())
         reply = await self._submit(
             SettleDeadLetter(
                 workspace=self.workspace,
@@ -190,12 +193,23 @@ class Operating(Tasks):
                 run_id=letter.run_id if letter is not None else RunId(""),
                 id=id,
                 action=action,
+                no=no,
+                items=items,
             )
         )
         if isinstance(reply, Unknown):
             raise DeadLetterNotFound(id)
         if isinstance(reply, Done) and letter is not None and letter.kind == "poison" and not reply.changed:
             raise Conflict(f"{id} cannot be retried: {reply.reason}")
+
+    async def _unsent(self, letter: DeadLetter) -> tuple[int, tuple[int, ...]]:
+        """The wait and the items that a dispatch was to send."""
+        if letter.kind != "dispatch":
+            return 0, ()
+        about, store = sending(letter.data), (await self._open()).store
+        if about.item is not None:
+            return about.no, (about.item,)
+        return about.no, tuple([row.item for row in await store.pending(letter.run_id, about.no, limit=ALL)])
 
     async def _letter(self, id: str) -> DeadLetter | None:
         store = (await self._open()).store

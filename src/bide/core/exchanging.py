@@ -93,6 +93,17 @@ class MoreItems(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     request: NewRequest
 
 
+class Sending(msgspec.Struct, frozen=True, gc=False):
+    """What a chore of the kind `dispatch` is about: one interaction of a wait, or all that are pending."""
+
+    no: int
+    item: int | None = None
+
+
+def sending(data: str) -> Sending:
+    return msgspec.json.decode(data, type=Sending)
+
+
 class ExchangeCommand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     workspace: str
     actor: str = "client"

@@ -18,6 +18,7 @@ from bide.core.commands import Done, Reply, Unknown
 from bide.core.durations import deadline_after
 from bide.core.interactions import INTERACTING
 from bide.core.records import FINAL, Chore, DeadLetter, Run, Wait, interaction_id
+from bide.core.replying import decline_unsent, unsent
 from bide.core.requests import KeepPoison, SettleChore, SettleDeadLetter
 from bide.core.streams import item_of_letter, settle_item
 
@@ -120,7 +121,6 @@ def settle_letter(draft: Draft, command: SettleDeadLetter) -> Reply:
     item = item_of_letter(letter.id)
     if item is not None:
         return Done(settle_item(draft, *item, command.action))
-    name = "chore_discarded"
     chore = Chore(
         id=letter.id,
         run_id=letter.run_id,
@@ -129,10 +129,14 @@ def settle_letter(draft: Draft, command: SettleDeadLetter) -> Reply:
         due_at=draft.now,
         workspace=letter.workspace,
     )
+    entry: dict[str, object] = {"chore": letter.id, "kind": letter.kind}
     if command.action == "retry":
         draft.chores[letter.id] = chore
-        name = "chore_retried"
-    _note(draft, chore, name, {"chore": letter.id, "kind": letter.kind})
+        _note(draft, chore, "chore_retried", entry)
+    else:
+        rows = unsent(draft, command)
+        _note(draft, chore, "chore_discarded", {**entry, "declined": len(rows)} if rows else entry)
+        decline_unsent(draft, command, rows, f"it could not be sent: {letter.error}")
     return Done(True)
 
 

@@ -183,7 +183,7 @@ def may_end(commands: Iterable[AnyCommand]) -> set[RunId]:
                 ids.add(command.run_id)
             case CancelChildren():
                 ids.update(command.children)
-            case ChangeWait(change=Fail() | Withdraw()):
+            case ChangeWait(change=Fail() | Withdraw()) | SettleDeadLetter(action="discard"):
                 ids.add(command.run_id)
             case _:
                 pass
@@ -265,6 +265,8 @@ def _reads_of_request(
             if item is not None and run is not None:
                 wanted.items.add(item)
                 _reads_of_stream(run, wanted)
+            if command.items:
+                _reads_of_unsent(command, runs, wanted)
         case Answer():
             run = runs.get(command.run_id)
             nos = {command.no, *run.open_waits} if run is not None else {command.no}  # one may take it as a signal
@@ -287,6 +289,17 @@ def _reads_of_request(
                 wanted.interactions.add((command.run_id, command.no, command.item))
                 wanted.units.add((command.run_id, command.no))
                 _reads_of_stream(run, wanted, [command.item])
+
+
+def _reads_of_unsent(command: SettleDeadLetter, runs: Mapping[RunId, Run], wanted: Reads) -> None:
+    """What declining them rests on, and whether somebody sends them after all."""
+    run = runs.get(command.run_id)
+    wanted.chores.add(command.id)
+    wanted.waits.add((command.run_id, command.no))
+    wanted.units.add((command.run_id, command.no))
+    wanted.interactions.update((command.run_id, command.no, item) for item in command.items)
+    _reads_of_end(run, runs, wanted)
+    _reads_of_stream(run, wanted, command.items)
 
 
 def _reads_of_stream(run: Run | None, wanted: Reads, items: Iterable[int] = ()) -> None:

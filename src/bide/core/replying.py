@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from bide.core.batch import Draft
 from bide.core.commands import Done, Receipt, Reply, TakenIn
 from bide.core.durations import deadline_after
-from bide.core.exchanges import dispatch, has_room, unit_of
+from bide.core.exchanges import dispatch, dispatch_id, has_room, unit_of
 from bide.core.exchanging import ExpireItems, Given, MarkDispatched, Marked, Reject, SentItem, TakeIn, Terms, terms_of
 from bide.core.interactions import told
 from bide.core.moves import close_wait, finish, wake
@@ -28,10 +28,11 @@ from bide.core.records import (
     Unused,
     Wait,
 )
-from bide.core.requests import Answer
+from bide.core.requests import Answer, SettleDeadLetter
 from bide.core.schema import problems
 from bide.core.tally import Tally
 
+UNSENT = frozenset({"pending", "dispatching"})  # interactions that no transport has taken yet
 LATE = {"timed_out": "timed_out", "failed": "already_completed"}
 
 
@@ -157,11 +158,16 @@ def reject(draft: Draft, command: Reject, row: Interaction | None) -> Reply:
     receipt = _decline(tally, command, command.reason, row)
     if receipt.outcome != "queued":
         return receipt
+    return replace(receipt, outcome="woke") if _close_declined(tally, command.reason) else receipt
+
+
+def _close_declined(tally: Tally, reason: str) -> bool:
+    """Put away what was declined: the only interaction of a wait takes the wait with it. Whether the run goes on."""
     if tally.terms.items:
-        return replace(receipt, outcome="woke") if tally.close() else receipt
-    draft.put_unit(tally.unit)
-    _fail(draft, run, wait, "failed", "WaitFailed", command.reason)
-    return replace(receipt, outcome="woke")
+        return tally.close()
+    tally.draft.put_unit(tally.unit)
+    _fail(tally.draft, tally.run, tally.wait, "failed", "WaitFailed", reason)
+    return True
 
 
 def _fail(draft: Draft, run: Run, wait: Wait, status: Any, code: str, message: str) -> Run:
@@ -259,6 +265,39 @@ def _mark_failed(tally: Tally, row: Interaction, result: SentItem, command: Mark
         at=draft.now,
     )
     tally.tell("chore_dead", {"chore": chore.id, "kind": chore.kind, "tries": 1, "error": error})
+
+
+def unsent(draft: Draft, command: SettleDeadLetter) -> list[Interaction]:
+    """What nobody will send once this dead letter is gone: none where its wait is over, or the outbox has it again."""
+    run, wait = draft.run(command.run_id), draft.wait(command.run_id, command.no)
+    if run is None or wait is None or run.status in FINAL or wait.status not in OPEN_WAIT:
+        return []
+    if command.id in draft.view.outside.chores:
+        return []
+    rows = map(Tally(draft, run, wait).row, command.items)
+    return [row for row in rows if row is not None and row.status in UNSENT]
+
+
+def decline_unsent(draft: Draft, command: SettleDeadLetter, rows: Sequence[Interaction], reason: str) -> None:
+    """A person gave up sending these: as if the outside had declined each of them, so that no run is stranded (D6)."""
+    run, wait = draft.run(command.run_id), draft.wait(command.run_id, command.no)
+    if not rows or run is None or wait is None:
+        return
+    tally = Tally(draft, run, wait)
+    for row in rows:
+        _decline(tally, Given(item=row.item, target=row.id, message_id=command.id), reason, row)
+    _close_declined(tally, reason)
+    _send_rest(draft, wait, command.id)
+
+
+def _send_rest(draft: Draft, wait: Wait, discarded: str) -> None:
+    """What was opened after the person had looked was not given up: it is sent, as it would have been."""
+    run, still, unit = draft.run(wait.run_id), draft.wait(wait.run_id, wait.no), unit_of(draft, wait)
+    is_open = run is not None and run.status not in FINAL and still is not None and still.status in OPEN_WAIT
+    if run is None or not is_open or discarded != dispatch_id(wait):
+        return
+    if unit.handed < unit.expected and has_room(terms_of(wait), unit):
+        draft.chores[dispatch_id(wait)] = dispatch(draft, run, wait)
 
 
 # ---------------------------------------------------------------- time

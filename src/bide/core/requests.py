@@ -106,8 +106,12 @@ class LetGo(Request, frozen=True, kw_only=True, gc=False):
 
 
 class SettleDeadLetter(Request, frozen=True, kw_only=True, gc=False):
+    """What a person decided about a dead letter. *items* of wait *no* are what a discarded dispatch was to send."""
+
     id: str
     action: Literal["retry", "discard"]
+    no: int = 0
+    items: tuple[int, ...] = ()
 
 
 class KeepPoison(Request, frozen=True, kw_only=True, gc=False):

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import replace
 
-from bide.core.exchanging import ExpireItems, MarkDispatched, Marked, SentItem, Terms, terms_of
+from bide.core.exchanging import ExpireItems, MarkDispatched, Marked, SentItem, Terms, sending, terms_of
 from bide.core.outbox import LEASE
 from bide.core.payloads import BadPayload, digest, encode_payload
 from bide.core.records import OPEN_INTERACTION, OPEN_WAIT, Chore, Interaction, Wait
@@ -33,18 +32,13 @@ class NotSent(Exception):
     """Nothing of a batch went out."""
 
 
-class _About(msgspec.Struct):
-    no: int
-    item: int | None = None
-
-
 class Dispatcher:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def do(self, chore: Chore) -> None:
         """Do a chore of this kind to its end; raises where nothing came of it. What is done settles it."""
-        about = msgspec.json.decode(chore.data, type=_About)
+        about = sending(chore.data)
         store = self._engine.runtime.store
         wanted = WaitFilter(workspace=chore.workspace, run_id=chore.run_id, no=about.no, status=None)
         found = await store.waits(wanted, after=None, limit=1)
