@@ -770,12 +770,18 @@ INSERT INTO interactions (workspace, run_id, no, item, status, opened_at, defini
 VALUES ('default', 'run_done', 1, 0, 'waiting', 0, 'order', 'begin', '', 'null', 'interaction-api', '[]', '')
 """
 
+UNIT = "INSERT INTO units VALUES ('run_parked', 1, %s, %s, 0, 0, %s, 0)"
+ITEM = "INSERT INTO items VALUES ('run_parked', 1, 0, '%s', 0, 'null', NULL, 0, 0, 0, NULL, NULL)"
+PENDING = INTERACTION.replace("run_done", "run_parked").replace("'waiting', 0", "'pending', 0")
+
 BREAKS = {
     "audit_i1_answer_is_held": "INSERT INTO names VALUES ('default', 'signal', 'gate', NULL, 'held', 'msg_1', 0)",
     "audit_i1_inbox_count": "UPDATE runs SET inbox_count = 0 WHERE id = 'run_parked'",
     "audit_i1_signal_is_kept": "DELETE FROM inbox WHERE run_id = 'run_parked'",
     "audit_i2_used_once": PAGE % ("signals_consumed", '{"ids": ["sig_go"]}'),
     "audit_i4_events_find_waits": "UPDATE waits SET kind = 'event' WHERE run_id = 'run_parked'",
+    "audit_i4_items_move": ITEM % "ready",
+    "audit_i4_stream_releases": "UPDATE runs SET style = 'pipeline' WHERE id = 'run_parked'",
     "audit_i4_signal_wakes": "UPDATE inbox SET name = 'payment' WHERE run_id = 'run_parked'",
     "audit_i4_waits_for_something": "UPDATE runs SET parked_on = 9 WHERE id = 'run_parked'",
     "audit_i5_interactions": INTERACTION,
@@ -791,6 +797,9 @@ BREAKS = {
     "audit_i10_cancelled_ends_cancelled": "UPDATE runs SET cancel_reason = 'why not' WHERE id = 'run_done'",
     "audit_i11_no_early_timeout": "UPDATE waits SET status = 'timed_out', deadline = closed_at + 1 WHERE no = 1",
     "audit_i11_timers_agree": "UPDATE timers SET due_at = due_at + 1",
+    "audit_i12_pending_is_promised": f"{UNIT % (1, 0, 1)}; {PENDING}",
+    "audit_i13_unit_counts": UNIT % (1, 1, 0),
+    "audit_i13_unit_releases": UNIT % (0, 0, 1),
     "audit_i13_join_counts": "UPDATE waits SET received = 0 WHERE run_id = 'run_parent'",
     "audit_i13_join_releases": "UPDATE waits SET received = 2 WHERE run_id = 'run_parent'",
     "audit_i14_belongs_to_a_run": "UPDATE inbox SET run_id = 'run_nobody'",

@@ -19,6 +19,7 @@ from bide.core.records import (
     OPEN_WAIT,
     Chore,
     Interaction,
+    Item,
     LedgerPage,
     Listener,
     Name,
@@ -27,6 +28,7 @@ from bide.core.records import (
     RunId,
     Signal,
     Timer,
+    Unit,
     Wait,
 )
 
@@ -40,6 +42,9 @@ class Rows(msgspec.Struct, kw_only=True):
     timers: Iterable[Timer]
     pages: Iterable[LedgerPage]
     interactions: Iterable[Interaction] = ()
+    units: Iterable[Unit] = ()
+    items: Iterable[Item] = ()
+    promised: frozenset[RunId] = frozenset()  # runs with something to send in the outbox, or among the dead letters
     listeners: Iterable[Listener] = ()
     chores: Iterable[Chore] = ()
 
@@ -73,6 +78,8 @@ def check(rows: Rows) -> list[BrokenRow]:
         broken += _of_timers(run, waits[run.id], timers)
     for interaction in rows.interactions:
         broken += _of_interaction(interaction, waits[interaction.run_id].get(interaction.no))
+    broken += _of_units(rows, waits)
+    broken += _of_streams(rows, runs)
     for row in (*inbox, *waits, *queue):
         if row not in runs:
             broken.append(BrokenRow("I14", row, "belongs to no run"))
@@ -149,6 +156,53 @@ def _of_interaction(row: Interaction, wait: Wait | None) -> Iterator[BrokenRow]:
         yield BrokenRow("I5", row.id, f"is {row.status}, and its answer says otherwise")
     if wait.status == "completed" and wait.received == wait.expected == 1 and row.status != "completed":
         yield BrokenRow("I5", row.id, f"is {row.status}, its wait was answered")
+
+
+def _of_units(rows: Rows, waits: Mapping[RunId, dict[int, Wait]]) -> Iterator[BrokenRow]:
+    """I13 and I12 for requests: the counts are those of the interactions, and what is pending will be sent."""
+    interactions: dict[tuple[RunId, int], list[Interaction]] = defaultdict(list)
+    for row in rows.interactions:
+        interactions[(row.run_id, row.no)].append(row)
+    for unit in rows.units:
+        wait, found = waits[unit.run_id].get(unit.no), interactions[(unit.run_id, unit.no)]
+        if wait is None or wait.status not in (*OPEN_WAIT, "completed"):
+            continue
+        counted = (unit.expected, unit.handed, unit.received, unit.rejected)
+        there = (
+            len(found),
+            sum(row.status != "pending" for row in found),
+            sum(row.closed_at is not None for row in found),
+            sum(row.status in ("failed", "timed_out") for row in found),
+        )
+        if counted != there:
+            yield BrokenRow("I13", unit.run_id, f"wait {unit.no} counts {counted} interactions, there are {there}")
+        if (wait.status == "completed") != (unit.filled and unit.received == unit.expected):
+            detail = f"wait {unit.no} is {wait.status} with {unit.received} of {unit.expected}"
+            yield BrokenRow("I13", unit.run_id, detail)
+        if unit.handed == unit.received and unit.run_id not in rows.promised:
+            for row in found:
+                if row.status == "pending":
+                    detail = f"interaction {row.item} of wait {row.no} is pending, and nobody would send it"
+                    yield BrokenRow("I12", row.run_id, detail)
+
+
+def _of_streams(rows: Rows, runs: Mapping[RunId, Run]) -> Iterator[BrokenRow]:
+    """I4 for items: of a waiting run, something moves each of them, and there is one that is not at its end."""
+    asked = {(row.run_id, row.item) for row in rows.interactions if row.closed_at is None}
+    asking = {run_id for run_id, _ in asked}
+    items: dict[RunId, list[Item]] = defaultdict(list)
+    for item in rows.items:
+        items[item.run_id].append(item)
+    for run in runs.values():
+        if run.status != "waiting" or run.style != "pipeline":
+            continue
+        newest = max((item.section for item in items[run.id]), default=0)
+        for item in (item for item in items[run.id] if item.section == newest):
+            is_stuck = item.status == "ready" and item.due_at is None
+            if is_stuck or (item.status == "waiting" and (run.id, item.item) not in asked):
+                yield BrokenRow("I4", run.id, f"item {item.item} is {item.status}, and nothing would move it")
+        if run.id not in asking and not any(item.status in ("ready", "waiting", "dead") for item in items[run.id]):
+            yield BrokenRow("I4", run.id, "waits for items, and none is left")
 
 
 def _of_ledger(run: Run, pages: list[LedgerPage]) -> Iterator[BrokenRow]:

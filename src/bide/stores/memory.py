@@ -367,6 +367,10 @@ class MemoryStore:
             interactions=self._interactions.values(),
             listeners=self._listeners.values(),
             chores=self._chores.values(),
+            units=self._units.values(),
+            items=[item for items in self._items.values() for item in items.values()],
+            promised=frozenset(chore.run_id for chore in self._chores.values() if chore.kind == "dispatch")
+            | frozenset(letter.run_id for letter in self._letters.values() if letter.kind == "dispatch"),
         )
         return [Violation(broken.invariant, broken.id, broken.detail) for broken in invariants.check(rows)]
 

@@ -1,0 +1,13 @@
+-- I4: a waiting pipeline has an item that is not at its end, or a question that is out.
+SELECT runs.id, 'waits for items, and none is left'
+  FROM {schema}.runs
+ WHERE runs.status = 'waiting'
+   AND runs.style = 'pipeline'
+   AND NOT EXISTS (SELECT 1
+                     FROM {schema}.items
+                    WHERE items.run_id = runs.id
+                      AND items.status IN ('ready', 'waiting', 'dead'))
+   AND NOT EXISTS (SELECT 1
+                     FROM {schema}.interactions AS asked
+                    WHERE asked.run_id = runs.id
+                      AND asked.closed_at IS NULL)
