@@ -137,7 +137,7 @@ async def test_U7_a_broker_that_is_away_for_a_while_loses_nothing(kafka: Broker,
             await asyncio.sleep(1)
             assert (await run.refresh()).status == "waiting"
             kafka.up()
-            numbers, _ = await run.result(timeout="2m")
+            numbers, _ = await run.result(timeout="5m")
     finally:
         provider.stop()
     assert len(numbers) == 29
