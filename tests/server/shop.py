@@ -56,6 +56,20 @@ async def task(step: bide.Step, event: Any) -> Any:
     return await step.ask("review", title="Is this fine?", form=Approval, timeout="48h")
 
 
+@app.workflow("race")
+async def race(step: bide.Step, event: Any) -> Any:
+    """Whoever answers first; the other is not waited for any longer."""
+    asked = step.ask("review", title="Is this fine?", form=Approval, timeout="48h")
+    won = await step.first("race", asked, step.wait_for_signal("gate", signal=f"gate-{step.run_id}", timeout="48h"))
+    return won.value
+
+
+@app.workflow("quote")
+async def quote(step: bide.Step, event: Any) -> Any:
+    """One request to a provider."""
+    return await step.request("price", {"of": event}, transport="interaction-api", returns=int, timeout="48h")
+
+
 SEEN: dict[str, str] = {}
 
 

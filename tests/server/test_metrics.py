@@ -10,7 +10,9 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from bide.engine.admission import Admitting
 from bide.engine.figures import REASONS
+from bide.engine.transport import Answer
 from bide.server.metrics_port import metrics_served
 from bide.testing import world
 from tests.server.shop import app
@@ -84,44 +86,39 @@ async def test_what_runs_do_is_counted(store_url: str, monkeypatch: pytest.Monke
 
 
 async def test_W7_every_refusal_is_counted_under_its_reason(store_url: str) -> None:
-    """W7."""
+    """W7: each of its reasons comes about once."""
+    yes, no = {"data": {"approved": True}}, {"data": {"approved": False}}
     async with world(app, store_url) as w:
         http = w.http()
-        answered, expired, cancelled = [await w.start("outreach") for _ in range(3)]
-        task = await w.start("task")
-        [interaction] = await w.client().interactions(run_id=task.id)
-        yes, no = {"data": {"approved": True}}, {"data": {"approved": False}}
 
-        async def complete(run_id: str, body: Any = yes, **more: Any) -> None:
-            await http.post(f"/v1/signals/approval-{run_id}/complete", json=body, **more)
+        async def answer(run_id: str, body: Any = yes) -> int:
+            listed = await http.get("/v1/interactions", params={"run_id": run_id, "status": "all"})
+            [row] = listed.json()["items"]
+            return (await http.post(f"/v1/interactions/{row['id']}/complete", json=body)).status_code
 
-        await complete("none")
-        await complete(answered.id, {"data": 1})
-        await complete(answered.id, headers={"Idempotency-Key": "k"})
-        await complete(answered.id, headers={"Idempotency-Key": "k"})
-        await complete(answered.id)
-        for body in (yes, yes, no):
-            await http.post(f"/v1/interactions/{interaction.id}/complete", json=body)
-        await w.http(workspace="other").post(f"/v1/interactions/{interaction.id}/complete", json=yes)
-        await http.post("/resume/a.b.c", json=1)
-        await w.cancel(cancelled.id)
+        expired = await w.start("task")
         await w.advance("48h")
-        await complete(expired.id)
+        task, called_off, race, quote = [await w.start(name) for name in ("task", "task", "race", "quote")]
+        gate = await w.start("outreach")
+        await w.cancel(called_off.id)
+        await w.complete(f"gate-{race.id}", "quicker")
+        [asked] = await w.client().interactions(run_id=quote.id)
+
+        assert (await http.post("/v1/signals/nobody/complete", json=yes)).status_code == 404
+        assert (await http.post("/resume/a.b.c", json=1)).status_code == 404
+        assert [await answer(task.id, body) for body in ({"data": 1}, yes, yes, no)] == [422, 200, 200, 409]
+        for status in (200, 410):
+            assert (await http.post(f"/v1/signals/approval-{gate.id}/complete", json=yes)).status_code == status
+        assert [await answer(run.id) for run in (expired, called_off, race)] == [410, 404, 404]
+        foreign = Answer(interaction_id=asked.id, workspace="other", data=1)
+        [receipt] = await Admitting(w.runtime, "kafka").admit([foreign])
+        assert (receipt.outcome, receipt.reason) == ("no_target", "wrong_workspace")
 
         found = await figures(http)
-        dropped = {
-            label: n for (name, label), n in found.items() if name == "bide_await_completion_dropped_total" and n
-        }
-        assert dropped == {
-            "not_found": 2,
-            "invalid_payload": 1,
-            "duplicate": 2,
-            "already_completed": 1,
-            "conflict": 1,
-            "bad_token": 1,
-            "timed_out": 1,
-        }
-        assert found[("bide_http_requests_total", "404")] == 3
+        assert {label: n for (name, label), n in found.items() if name == DROPPED} == dict.fromkeys(REASONS, 1)
+        assert found[("bide_http_requests_total", "404")] == 4
+        [kept] = [one for one in await w.client().unused() if one.run_id == race.id]
+        assert kept.reason == "stale"
 
 
 async def test_figures_need_an_admin_key_or_a_port_of_their_own(store_url: str) -> None:

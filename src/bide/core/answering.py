@@ -70,7 +70,7 @@ def _answer_interaction(draft: Draft, command: Answer, run: Run, wait: Wait, row
     details = terms(wait)
     rule = rule_of(details)
     if wait.status == "cancelled":
-        return _refuse(draft, command, run, wait, row, "no_target", "cancelled")
+        return _refuse(draft, command, run, wait, row, "no_target", interactions.why_cancelled(wait))
     reason = why_not(command.by, command.groups, assignee=row.assignee, group=row.group, claimed_by=row.claimed_by)
     if reason is None and command.by is None and not rule.is_plain:
         reason = "several people must answer it; say who answers with by="
@@ -238,7 +238,7 @@ def _answer_wait(draft: Draft, command: Answer, run: Run, wait: Wait) -> Reply:
 def _signal(draft: Draft, command: Answer, run: Run, wait: Wait) -> Receipt:
     if wait.status not in OPEN_WAIT:
         if wait.status == "cancelled":
-            return Receipt(outcome="no_target", reason="cancelled")
+            return Receipt(outcome="no_target", reason=interactions.why_cancelled(wait))
         keep(draft, command, run, wait, LATE[wait.status])
         return Receipt(outcome="late", run_id=run.id, wait_id=wait.id, reason=LATE[wait.status])
     remember(draft, command, run.id)

@@ -38,6 +38,7 @@ _REFUSED = {
     "shown": "it is an answer to something else than what is shown",
     "conflict": "its giver had given another answer before",
     "cancelled": "its wait was cancelled",
+    "stale": "the run had gone on without it",
     "dedup_conflict": "its dedup key had come with another payload before, and the first one stands",
     "withdrawn": "the wait that it answered had lost against another when it came",
     "invalid_payload": "its payload is not of the type that the definition declares for it",

@@ -14,7 +14,7 @@ from bide.core.completing import take_held
 from bide.core.deadlines import deadline_of
 from bide.core.events import listen
 from bide.core.holding import is_held
-from bide.core.interactions import open_interaction
+from bide.core.interactions import WITHDRAWN, open_interaction
 from bide.core.matching import takes
 from bide.core.moves import TELLING_APART, close_wait, describe, signal_name
 from bide.core.outbox import notify
@@ -30,7 +30,7 @@ def record_history(draft: Draft, run: Run, command: CommitTurn) -> Run:
     for no in command.withdraws:
         wait = draft.wait(run.id, no)
         if wait is not None and no in run.open_waits:
-            run = close_wait(draft, run, wait, "cancelled", "withdrawn")
+            run = close_wait(draft, run, wait, "cancelled", WITHDRAWN)
     for unseen in command.unseen:
         run = _take_back(draft, run, unseen)
     for new in command.opens:
@@ -189,7 +189,7 @@ def _take_back(draft: Draft, run: Run, unseen: Unseen) -> Run:
                 target=unseen.name,
                 name=unseen.name,
                 payload=unseen.result,
-                reason="withdrawn",
+                reason=WITHDRAWN,
                 at=draft.now,
             )
         )

@@ -24,6 +24,9 @@ INTERACTION_MOVES: Mapping[InteractionStatus, frozenset[InteractionStatus]] = {
     "cancelled": frozenset(),
 }
 
+WITHDRAWN = "withdrawn"  # the cause of waits that lost against another, or that the code no longer reaches (F12, F17)
+# Causes of waits that nobody called off: their run went on without them, began anew or ended otherwise.
+LEFT_BEHIND = frozenset({WITHDRAWN, "restarted", "run restarted", "run completed", "run stopped", "run failed"})
 INTERACTING = frozenset({"task", "request"})  # kinds of waits that have interactions
 
 
@@ -82,6 +85,11 @@ def complete(draft: Draft, row: Interaction, answer: str, digest: str, by: str |
     )
     draft.outside.interactions[(row.run_id, row.no, row.item)] = row
     return row
+
+
+def why_cancelled(wait: Wait) -> str:
+    """Why a wait that was cancelled takes no answer (W7): somebody cancelled it, or its run went on without it."""
+    return "stale" if wait.cause in LEFT_BEHIND else "cancelled"
 
 
 def close_all(draft: Draft, wait: Wait, status: InteractionStatus) -> None:

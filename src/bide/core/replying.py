@@ -13,7 +13,7 @@ from bide.core.commands import Done, Receipt, Reply, TakenIn
 from bide.core.durations import deadline_after
 from bide.core.exchanges import dispatch, dispatch_id, has_room, unit_of
 from bide.core.exchanging import ExpireItems, Given, MarkDispatched, Marked, Reject, SentItem, TakeIn, Terms, terms_of
-from bide.core.interactions import told
+from bide.core.interactions import told, why_cancelled
 from bide.core.moves import close_wait, finish, wake
 from bide.core.outside import ItemKey
 from bide.core.records import (
@@ -142,9 +142,10 @@ def _closed(
         _keep(draft, run, wait, target, id, data, "conflict")
         return _receipt("conflict", run, wait, row, reason="already_completed")
     if row.status == "cancelled" or wait.status == "cancelled":
-        _keep(draft, run, wait, target, id, data, "cancelled")
-        return Receipt(outcome="no_target", reason="cancelled")
-    reason = LATE.get(row.status, "stale")
+        reason = why_cancelled(wait)
+        _keep(draft, run, wait, target, id, data, reason)
+        return Receipt(outcome="no_target", reason=reason)
+    reason = LATE.get(row.status) or LATE.get(wait.status, "already_completed")
     _keep(draft, run, wait, target, id, data, reason)
     return _receipt("late", run, wait, row, reason=reason)
 
