@@ -538,13 +538,14 @@ def test_F3_a_plain_function_is_refused_at_registration() -> None:
         def plain(step: Step) -> None: ...
 
 
-@pytest.mark.parametrize("takes", ["none", "three", "unreadable"])
+@pytest.mark.parametrize("takes", ["none", "three", "unreadable", "no_type"])
 def test_a_function_that_could_never_be_called_is_refused_at_registration(takes: str) -> None:
     async def none() -> None: ...
     async def three(step: Step, a: int, b: int) -> None: ...
-    async def unreadable(step: Step, lock: threading.Lock) -> None: ...
+    async def unreadable(step: Step, event: threading.Event) -> None: ...
+    async def no_type(step: Step, lock: threading.get_ident) -> None: ...  # type: ignore[valid-type]
 
-    functions: dict[str, Any] = {"none": none, "three": three, "unreadable": unreadable}
+    functions: dict[str, Any] = {"none": none, "three": three, "unreadable": unreadable, "no_type": no_type}
     with pytest.raises(bide.BadDefinition):
         bide.App().workflow("odd")(functions[takes])
 

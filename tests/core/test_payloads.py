@@ -4,6 +4,7 @@ import enum
 import json
 import math
 import pickle
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -429,9 +430,11 @@ def test_S9_stored_text_that_is_no_json_is_refused(text: str) -> None:
     assert refusal(decode_as, text, Any)[0] == "not_json"
 
 
-def test_S9_what_is_no_type_is_the_authors_mistake() -> None:
+def test_S9_what_nothing_could_be_read_as_is_the_authors_mistake() -> None:
     with pytest.raises(TypeError, match="42"):
         decode_as("1", 42)
+    with pytest.raises(TypeError, match="no builtin type, Struct"):
+        decode_as("1", threading.Event)
 
 
 def test_H3_refusals_survive_pickling() -> None:

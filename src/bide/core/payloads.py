@@ -17,6 +17,7 @@ from math import isfinite
 from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec.inspect import CustomType, type_info
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 200_000
@@ -390,9 +391,18 @@ def _reader(type_: Any) -> Callable[[str], Any]:
 def _new_reader(type_: Any) -> Callable[[str], Any]:
     if _is_model(type_):
         return partial(_read_model, type_)
-    return msgspec.json.Decoder(type_, dec_hook=_from_plain).decode
+    decode = msgspec.json.Decoder(type_, dec_hook=_from_plain).decode
+    if isinstance(info := type_info(type_), CustomType) and not _takes_something_plain(info.cls):
+        raise TypeError("it is no builtin type, Struct, dataclass or pydantic model")
+    return decode
 
 
+def _takes_something_plain(type_: Any) -> bool:
+    """Whether a class that msgspec leaves to `_from_plain` can come of JSON: a model, or a base such as object."""
+    return _is_model(type_) or (isinstance(type_, type) and any(isinstance(plain, type_) for plain in _PLAIN))
+
+
+_PLAIN: Final[tuple[object, ...]] = (None, True, 1, 1.5, "", [], {})  # one of each kind of value that JSON knows
 _cached_reader: Final = lru_cache(maxsize=1024)(_new_reader)  # making a decoder costs more than most decoding
 
 _AT: Final = re.compile(r" - at (?:`key` in )?`(?P<path>[^`]*)`$")
