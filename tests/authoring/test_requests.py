@@ -447,40 +447,6 @@ async def test_U6_answers_that_are_handed_in_together_are_judged_each_for_itself
         assert names.count("await_unit_completed") == 1
 
 
-async def test_an_answer_after_the_deadline_and_before_the_timer_strands_nobody(store_url: str) -> None:
-    """Catalogue 3.6, 1: the wait's row decides, in one commit with the interaction."""
-    app, _ = an_app()
-    async with world(app, store_url) as there:
-        run = await there.start("each", {"count": 2})
-        first, second = there.sent("provider")
-        there.clock.advance(bide.core.durations.parse_duration("2h"))  # and nobody has looked at the timers
-        await there.reply(first, 1, settle=False)
-        await there.reply(second, 2, settle=False)
-        assert await there.result(run.id) == [1, 2]
-
-
-async def test_runs_with_the_same_business_keys_have_interactions_of_their_own(store_url: str) -> None:
-    """Catalogue 3.6, 7."""
-    app, provider = bide.App("keys"), Provider()
-    pipeline = (
-        app.pipeline("keyed")
-        .expand(lambda n: [{"iban": "DE1"}, {"iban": "DE1"}])
-        .wait_external("ask", transport=provider, timeout="1h", key=lambda row: row["iban"])
-        .map(lambda answer, item: [item.key, item.request["iban"], item.answer])
-        .collect(list)
-    )
-    async with world(app, store_url) as there:
-        runs = [await there.start(pipeline, None) for _ in range(2)]
-        requests = there.sent("provider")
-        assert len({request.interaction_id for request in requests}) == 4
-        for at, request in enumerate(requests):
-            await there.reply(request, at)
-        assert [await there.result(run.id) for run in runs] == [
-            [["DE1", "DE1", 0], ["DE1", "DE1", 1]],
-            [["DE1", "DE1", 2], ["DE1", "DE1", 3]],
-        ]
-
-
 async def test_U9_people_and_programs_answer_items_that_are_only_listed(store_url: str) -> None:
     """U9, U14: the transport `interaction-api`."""
     app = bide.App("inbox")

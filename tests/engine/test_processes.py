@@ -6,10 +6,7 @@ import asyncio
 import os
 import random
 import signal
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,114 +14,26 @@ import pytest
 
 import bide
 from bide.client import Client
-from tests.engine.worker_process import ITEMS, make_app
-from tests.support.staging import DEADLINE, until
+from tests.engine.team import Workers, shop, workers
+from tests.engine.worker_process import ITEMS
+from tests.support.staging import until
 
 KILLS = int(os.environ.get("BIDE_TEST_KILLS", "50"))
 
 
-class Workers:
-    """The workers of one test, and what they report."""
-
-    def __init__(self, nursery: asyncio.subprocess.Process) -> None:
-        self._nursery = nursery
-        self._unread: list[list[str]] = []
-        self.exits: dict[int, int] = {}
-        self.steps: Counter[tuple[str, str]] = Counter()
-        self.shares: Counter[int] = Counter()
-        self.stale: Counter[int] = Counter()
-
-    async def spawn(self, **given: str) -> int:
-        """Start a worker and wait until it takes work; returns its process id."""
-        assert self._nursery.stdin is not None
-        self._nursery.stdin.write((" ".join(f"{name}={value}" for name, value in given.items()) + "\n").encode())
-        return int((await self.report("ready"))[0])
-
-    async def report(self, *kinds: str) -> list[str]:
-        """The next report of one of these kinds, without the kind; those of other kinds wait for whoever asks."""
-        async with asyncio.timeout(DEADLINE):
-            for position, words in enumerate(self._unread):
-                if words[0] in kinds:
-                    return self._unread.pop(position)[1:]
-            while True:
-                words = await self._read()
-                if words[0] in kinds:
-                    return words[1:]
-                self._unread.append(words)
-
-    async def _read(self) -> list[str]:
-        assert self._nursery.stdout is not None
-        line = await self._nursery.stdout.readline()
-        assert line, "the nursery of the workers died"
-        words = line.decode().split()
-        match words:
-            case ["exit", pid, code]:
-                self.exits[int(pid)] = int(code)
-            case ["step", pid, run_id, step]:
-                self.steps[run_id, step] += 1
-                self.shares[int(pid)] += 1
-            case ["stale", pid, count]:
-                self.stale[int(pid)] = int(count)
-        return words
-
-    def kill(self, pid: int, kind: signal.Signals = signal.SIGKILL) -> None:
-        os.kill(pid, kind)
-
-    async def exit_of(self, pid: int) -> int:
-        async with asyncio.timeout(DEADLINE):
-            while pid not in self.exits:
-                self._unread.append(await self._read())
-        return self.exits[pid]
-
-    async def terminate(self, *pids: int) -> None:
-        for pid in pids:
-            self.kill(pid, signal.SIGTERM)
-        for pid in pids:
-            assert await self.exit_of(pid) == 0
-
-
-@asynccontextmanager
-async def workers(store: str) -> AsyncIterator[Workers]:
-    nursery = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.engine.worker_process",
-        store,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,
-        env={name: value for name, value in os.environ.items() if not name.startswith("BIDE_")},
-    )
-    try:
-        yield Workers(nursery)
-    finally:
-        assert nursery.stdin is not None
-        nursery.stdin.close()  # it kills its workers and itself then
-        await nursery.wait()
-
-
-@asynccontextmanager
-async def shop(folder: Path) -> AsyncIterator[tuple[str, Client]]:
-    """A store, and a client in this process that runs nothing. The store is audited at the end."""
-    url = f"sqlite:///{folder / 'shop.db'}"
-    app = make_app(url)
-    client = app.client()
-    await client.runs()  # the file and its tables are there before anybody else comes
-    try:
-        yield url, client
-        assert await (await app.runtime()).store.audit() == []
-    finally:
-        await app.close()
-
-
 @pytest.fixture(autouse=True)
-def _without_settings_of_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _without_settings_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("BIDE_")]:
         monkeypatch.delenv(name)
 
 
-async def test_two_processes_on_one_file_share_the_work(tmp_path: Path) -> None:
-    async with shop(tmp_path) as (url, client), workers(url) as team:
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'shop.db'}"
+
+
+async def test_two_processes_on_one_file_share_the_work(url: str) -> None:
+    async with shop(url) as client, workers(url) as team:
         first, second = [await team.spawn(concurrency="2") for _ in range(2)]
         runs = await asyncio.gather(*(client.start("chain", 2) for _ in range(150)))
         for run in runs:
@@ -135,10 +44,10 @@ async def test_two_processes_on_one_file_share_the_work(tmp_path: Path) -> None:
         assert more <= 2 * fewer, f"one did {more} steps, the other {fewer}"
 
 
-async def test_workers_that_are_killed_at_random_moments_lose_nothing(tmp_path: Path) -> None:
+async def test_workers_that_are_killed_at_random_moments_lose_nothing(url: str) -> None:
     """Fifty times. What this test was told is delivered, it remembers itself, and finds again."""
     chance = random.Random(2030)
-    async with shop(tmp_path) as (url, client), workers(url) as team:
+    async with shop(url) as client, workers(url) as team:
         settings = {"lease": "250ms", "max_claims": "10000", "concurrency": "5"}
         alive = [await team.spawn(**settings) for _ in range(2)]
         runs = await asyncio.gather(*(client.start("courier") for _ in range(KILLS // 2)))
@@ -178,8 +87,8 @@ async def test_workers_that_are_killed_at_random_moments_lose_nothing(tmp_path: 
         assert Counter(team.exits.values()) == {-signal.SIGKILL: KILLS, 0: 2}
 
 
-async def test_D12_a_worker_that_is_told_to_stop_finishes_its_step_and_ends_well(tmp_path: Path) -> None:
-    async with shop(tmp_path) as (url, client), workers(url) as team:
+async def test_D12_a_worker_that_is_told_to_stop_finishes_its_step_and_ends_well(url: str, tmp_path: Path) -> None:
+    async with shop(url) as client, workers(url) as team:
         first = await team.spawn(lease="1h")
         run = await client.start("visitor")
         await team.report("step")
@@ -195,9 +104,9 @@ async def test_D12_a_worker_that_is_told_to_stop_finishes_its_step_and_ends_well
         assert team.steps == {(run.id, "knock"): 1, (run.id, "enter"): 1}
 
 
-async def test_D12_workers_that_come_and_go_under_load_leave_nothing_to_a_lease(tmp_path: Path) -> None:
+async def test_D12_workers_that_come_and_go_under_load_leave_nothing_to_a_lease(url: str) -> None:
     """A lease lasts an hour here: a run that waited for one would not be done in time."""
-    async with shop(tmp_path) as (url, client), workers(url) as team:
+    async with shop(url) as client, workers(url) as team:
         runs = await asyncio.gather(*(client.start("chain", 5) for _ in range(60)))
         for _ in range(8):
             pid = await team.spawn(lease="1h", concurrency="8")
@@ -214,10 +123,8 @@ async def test_D12_workers_that_come_and_go_under_load_leave_nothing_to_a_lease(
 
 
 @pytest.mark.parametrize("point", ["before", "after_code", "after_commit"])
-async def test_D2_a_worker_killed_between_two_commits_repeats_only_what_was_not_committed(
-    tmp_path: Path, point: str
-) -> None:
-    async with shop(tmp_path) as (url, client), workers(url) as team:
+async def test_D2_a_worker_killed_between_two_commits_repeats_only_what_was_not_committed(url: str, point: str) -> None:
+    async with shop(url) as client, workers(url) as team:
         run = await client.start("courier")
         await asyncio.gather(*(client.signal(run.id, "item", no) for no in range(ITEMS)))
         for step in ("begin", "take", "keep"):
@@ -230,8 +137,8 @@ async def test_D2_a_worker_killed_between_two_commits_repeats_only_what_was_not_
         assert team.steps == {(run.id, step): repeated for step in ("begin", "take", "keep")}
 
 
-async def test_D3_a_worker_that_slept_past_its_lease_changes_nothing_when_it_wakes(tmp_path: Path) -> None:
-    async with shop(tmp_path) as (url, client), workers(url) as team:
+async def test_D3_a_worker_that_slept_past_its_lease_changes_nothing_when_it_wakes(url: str, tmp_path: Path) -> None:
+    async with shop(url) as client, workers(url) as team:
         sleeper = await team.spawn(lease="150ms")
         run = await client.start("visitor")
         await team.report("step")
@@ -258,8 +165,8 @@ async def put_to_sleep(team: Workers, pid: int, client: Client, run_id: str) -> 
         await asyncio.wait({write})
 
 
-async def test_D10_a_step_that_kills_its_process_each_time_is_held_and_the_others_are_served(tmp_path: Path) -> None:
-    async with shop(tmp_path) as (url, client), workers(url) as team:
+async def test_D10_a_step_that_kills_its_process_each_time_is_held_and_the_others_are_served(url: str) -> None:
+    async with shop(url) as client, workers(url) as team:
         poison = await client.start("visitor")
         healthy = await asyncio.gather(*(client.start("chain", 3) for _ in range(10)))
         for _ in range(3):

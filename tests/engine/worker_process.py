@@ -1,9 +1,9 @@
 """Worker processes that a test may kill: `python -m tests.engine.worker_process sqlite:////tmp/x.db`.
 
 Reads commands from its standard input and forks a worker for each, so that a new one costs no imports. Every worker
-reports on the same standard output, one line per report: `ready PID`, `step PID RUN STEP`, `stopping PID`,
-`stale PID COUNT`. When one is gone, this process says `exit PID CODE`. When its input ends, it kills what is left and
-ends.
+reports on the same standard output, one line per report: `ready PID`, `step PID RUN STEP`, `item PID DOING NUMBER`,
+`stopping PID`, `stale PID COUNT`. When one is gone, this process says `exit PID CODE`. When its input ends, it kills
+what is left and ends.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import contextlib
 import os
 import signal
 import sys
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import bide
+from bide.engine.transport import Answered, Request
 
 Ctx = bide.Context[Any]
 ITEMS = 8  # how many items a courier carries before it is done
@@ -25,6 +28,35 @@ ITEMS = 8  # how many items a courier carries before it is done
 
 def report(kind: str, *words: object) -> None:
     os.write(1, (" ".join(map(str, (kind, os.getpid(), *words))) + "\n").encode())
+
+
+class Doom:
+    """`DOOM=40:3`: SIGKILL 3 ms after the fortieth thing that happens to items; `40:0` in the middle of it."""
+
+    def __init__(self) -> None:
+        left, _, delay = os.environ.get("DOOM", "").partition(":")
+        self._left, self._delay = int(left or 0), float(delay or 0) / 1000
+
+    def happened(self, doing: str, number: int) -> None:
+        report("item", doing, number)
+        self._left -= 1
+        if self._left == 0 and self._delay:
+            threading.Timer(self._delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        elif self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class AtOnce:
+    """A transport that answers as it is asked."""
+
+    name = "at-once"
+
+    def __init__(self, doom: Doom) -> None:
+        self._doom = doom
+
+    async def dispatch(self, requests: Sequence[Request]) -> Sequence[Answered]:
+        self._doom.happened("sent", len(requests))
+        return [Answered(request.data) for request in requests]
 
 
 def make_app(store: str, **settings: Any) -> bide.App:
@@ -72,6 +104,25 @@ def make_app(store: str, **settings: Any) -> bide.App:
             report("step", ctx.run_id, "enter")
             return bide.Done([ctx.state, "entered"])
 
+    doom = Doom()
+
+    def numbers(count: int) -> Iterator[int]:
+        for number in range(count):
+            if number % 100 == 0:
+                doom.happened("given", number)
+            yield number
+
+    def work(number: int) -> int:
+        doom.happened("worked", number)
+        return number + 1
+
+    (
+        app.pipeline("items")
+        .expand(numbers)
+        .wait_external("ask", transport=AtOnce(doom), timeout="1h")
+        .map(work)
+        .collect(list)
+    )
     return app
 
 

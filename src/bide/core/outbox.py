@@ -6,7 +6,6 @@ repeated with growing pauses, and kept as a dead letter when it failed as often 
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Literal
 
 import msgspec
@@ -138,6 +137,3 @@ def settle_letter(draft: Draft, command: SettleDeadLetter) -> Reply:
         _note(draft, chore, "chore_discarded", {**entry, "declined": len(rows)} if rows else entry)
         decline_unsent(draft, command, rows, f"it could not be sent: {letter.error}")
     return Done(True)
-
-
-LEASE = timedelta(minutes=1)  # how long one process may be at a chore before others try

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from bide.core.exchanging import ExpireItems, MarkDispatched, Marked, SentItem, Terms, sending, terms_of
-from bide.core.outbox import LEASE
 from bide.core.payloads import BadPayload, digest, encode_payload
 from bide.core.records import OPEN_INTERACTION, OPEN_WAIT, Chore, Interaction, Wait
 from bide.core.requests import SettleChore
 from bide.core.tokens import Signer
 from bide.engine.figures import DISPATCHES, NOT_DISPATCHED
+from bide.engine.settings import Settings
 from bide.engine.transport import Answered, Dispatched, Request, Transport, Undelivered
 from bide.stores.interface import InteractionFilter, WaitFilter
 
@@ -24,8 +24,12 @@ if TYPE_CHECKING:
     from bide.engine.engine import Engine
 
 AT_ONCE = 500
-LONGEST_TRY = LEASE * 0.75  # well before others may take it over
 SINGLE_DELAY = timedelta(seconds=5)  # until one that failed among others is tried again
+
+
+def longest_try(settings: Settings) -> float:
+    """How many seconds one try may take: it ends well before others may take the chore over."""
+    return settings.outbox_lease.total_seconds() * 0.75
 
 
 class NotSent(Exception):
@@ -91,7 +95,7 @@ class Dispatcher:
         signer, base = await self._engine.runtime.signer(), self._engine.settings.public_url.rstrip("/")
         requests = [_request(row, wait, f"{base}/resume/{_token(signer, row)}") for row in rows]
         try:
-            async with asyncio.timeout(LONGEST_TRY.total_seconds()):
+            async with asyncio.timeout(longest_try(self._engine.settings)):
                 sent = await transport.dispatch(requests)
         except Exception as error:
             sent = [Undelivered(f"{type(error).__name__}: {error}") for _ in requests]
@@ -121,7 +125,7 @@ class Dispatcher:
             chore=chore,
             item=item,
             results=tuple(results),
-            lease=LEASE,
+            lease=self._engine.settings.outbox_lease,
             delay=SINGLE_DELAY,
         )
         reply = (await self._engine.runtime.committer.submit(command)).reply

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from bide.core.commands import Failed
-from bide.core.outbox import LEASE, notice_of, told_id
+from bide.core.outbox import notice_of, told_id
 from bide.core.records import OPEN_WAIT, Chore, Wait
 from bide.core.requests import LetGo, SettleChore
 from bide.core.retrying import RetryPolicy
-from bide.engine.dispatching import Dispatcher
+from bide.engine.dispatching import Dispatcher, longest_try
 from bide.engine.handing_over import Handoffs
 from bide.engine.probes import Crash
 from bide.errors import StoreUnavailable
@@ -30,7 +30,6 @@ log = logging.getLogger("bide.outbox")
 
 AT_ONCE = 20
 PATIENCE = RetryPolicy(attempts=10, first="1s", factor=3, most="1h")  # about three hours in all
-LONGEST_TRY = LEASE * 0.75  # well before others may take it over
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +72,7 @@ class Outbox:
         free = AT_ONCE - len(self.tasks)
         if free <= 0:
             return False
-        claimed = await self._engine.runtime.store.claim_chores(free, LEASE)
+        claimed = await self._engine.runtime.store.claim_chores(free, self._engine.settings.outbox_lease)
         for chore in claimed:
             task = asyncio.create_task(self._do(chore))
             self.tasks[task] = chore
@@ -155,7 +154,7 @@ class Outbox:
         if notifier is None:
             raise LookupError(f"no notifier {notice.notifier!r} is registered in this process")
         task = self._task(wait, notice.cause)
-        async with asyncio.timeout(LONGEST_TRY.total_seconds()):
+        async with asyncio.timeout(longest_try(self._engine.settings)):
             if inspect.iscoroutinefunction(notifier):
                 await notifier(task)
             else:

@@ -25,6 +25,7 @@ class Settings:
     poll_interval: timedelta = timedelta(seconds=1)
     sweep_interval: timedelta = timedelta(seconds=30)
     lease: timedelta = timedelta(seconds=30)
+    outbox_lease: timedelta = timedelta(minutes=1)
     grace: timedelta = timedelta(seconds=30)
     retention: timedelta = timedelta(days=30)
     event_retention: timedelta = timedelta(days=7)

@@ -107,7 +107,17 @@ async def complete(call: Call) -> Answer:
     except NotFound:
         call.runtime.figures.drop("not_found")  # W7
         raise
+    if asked.resume_token is not None:
+        await _check_token(call, asked.resume_token)
     return await answered(call, _id(call), asked.data, asked.by, asked.dedup_key, asked.shown)
+
+
+async def _check_token(call: Call, token: str) -> None:
+    """A token need not be given by who has a key; one that is given must be that of this interaction (W4)."""
+    bound = (await call.runtime.signer()).read(token)
+    if bound is None or (bound.workspace, bound.signal_id) != (call.key.workspace, _id(call)):
+        call.runtime.figures.drop("bad_token")
+        raise Refusal(404, "bad_token", "the resume token is not that of this interaction")
 
 
 async def answered(call: Call, id: str, data: Any, by: str | None, dedup_key: str | None, shown: str | None) -> Answer:
