@@ -39,6 +39,7 @@ PARTS: Mapping[str, Callable[[Places, Scale, bool], Awaitable[Report]]] = {
     "event_fanout": event_fanout.measure,
     "replay": replay.measure,
     "items": items.measure,
+    "items_memory": items.measure_memory,
     "machine_file": machine_file.measure,
     "http": http.measure,
 }

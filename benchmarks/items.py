@@ -1,14 +1,17 @@
-"""Item streams: items a second end to end with a transport that answers in process, completions of one hot wait a
-second, and that memory does not grow with the number of items."""
+"""Item streams: items a second with a transport that answers in process, payments a second end to end over Kafka,
+completions of one hot wait a second, and that memory does not grow with the number of items."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import bide
 from benchmarks.figures import STORES, Figure, Report
@@ -21,6 +24,7 @@ LEAST_COMPLETIONS = 3000
 LEAST_ITEMS = 1000
 MOST_GROWTH = 1.5  # of the memory, from few items to many
 PAGE = 500
+DEMO = Path(__file__).parent.parent / "examples" / "csv_payments" / "demo.py"
 
 
 class InProcess:
@@ -59,18 +63,46 @@ async def measure(places: Places, scale: Scale, peers: bool) -> Report:
             ),
             Figure.at_least(f"{name}: completions of one wait", hot, "/s", LEAST_COMPLETIONS),
         ]
+    paid = await asyncio.to_thread(_paid, await places.store("sqlite"), scale.payments)
+    report.results["items"]["csv_payments"] = {
+        "broker": paid["broker"],
+        "payments": paid["payments"],
+        "per_s": round(paid["per_s"]),
+    }
+    what = f"SQLite and {paid['broker']}: payments of a file, each decided by a provider"
+    report.figures.append(Figure.at_least(what, paid["per_s"], "/s", LEAST_ITEMS))
+    return report
+
+
+async def measure_memory(places: Places, scale: Scale, peers: bool) -> Report:
+    report = Report()
     few = await asyncio.to_thread(_streamed, await places.store("sqlite"), scale.items)
     many = await asyncio.to_thread(_streamed, await places.store("sqlite"), scale.items * scale.items_more)
     growth = many["peak_mib"] / few["peak_mib"]
-    report.results["items"]["memory"] = {
+    report.results["items_memory"] = {
         "few": scale.items,
         "few_peak_mib": round(few["peak_mib"], 1),
         "many": scale.items * scale.items_more,
         "many_peak_mib": round(many["peak_mib"], 1),
+        "growth": round(growth, 3),
     }
     what = f"SQLite: memory of {scale.items * scale.items_more:,} items to that of {scale.items:,}"
     report.figures.append(Figure.at_most(what, growth, "x", MOST_GROWTH))
     return report
+
+
+def _paid(store: str, payments: int) -> dict[str, Any]:
+    """The example as it is: broker, provider, engine and store on this machine."""
+    done = subprocess.run(
+        [sys.executable, str(DEMO), str(payments), "--json"],
+        env={**os.environ, "BIDE_STORE": store},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def _streamed(store: str, items: int) -> dict[str, float]:

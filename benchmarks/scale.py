@@ -21,6 +21,7 @@ class Scale:
     file_cycles: int = 2_000  # of a machine file, and of the same in Python
     items: int = 10_000  # of one stream
     items_more: int = 100  # times as many, to see what memory does
+    payments: int = 10_000  # rows of a file, each sent over Kafka
     answers: int = 5_000  # over HTTP, in each round
     http_seconds: int = 5  # at half the load
 
@@ -41,6 +42,7 @@ QUICK = Scale(
     file_cycles=500,
     items=2_000,
     items_more=5,
+    payments=1_000,
     answers=1_000,
     http_seconds=1,
 )

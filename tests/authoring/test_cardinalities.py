@@ -15,7 +15,7 @@ import bide
 from bide.engine.admission import Admitting
 from bide.engine.transport import Answer, Request, Sent
 from bide.testing import World, world
-from tests.support.worlds import ledger_names
+from tests.support.worlds import CrashAtPoint, ledger_names
 
 
 class Provider:
@@ -41,6 +41,9 @@ class Shape:
     requests: int = 1
     empty: Any = None  # an input that leads to an empty stream
     empty_result: Any = None
+
+    def __str__(self) -> str:
+        return next(name for name, shape in SHAPES.items() if shape is self)
 
     def app(self, **options: Any) -> tuple[bide.App, bide.Pipeline]:
         app = bide.App("shapes")
@@ -92,7 +95,7 @@ SHAPES = {
         empty_result={"items": [], "rejected": []},
     ),
 }
-each_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+each_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=str)
 
 
 async def sent(there: World, shape: Shape) -> list[Request]:
@@ -206,34 +209,54 @@ async def test_U4_one_request_that_the_provider_declines(store_url: str, shape: 
 
 
 @each_shape
-async def test_U7_a_crash_after_each_commit_changes_nothing(store_url: str, shape: Shape) -> None:
-    """D6, U7 (catalogue 3.6, 2 and 3): what was committed is found and finished."""
+async def test_U7_a_crash_before_or_after_any_commit_changes_nothing(store_url: str, shape: Shape) -> None:
+    """D6, U7 (catalogue 3.6, 2 and 3): at each point that user code, dispatch and commits come to, one after the other;
+    what was committed is found and finished, and the ledger tells it once."""
     app, pipeline = shape.app()
     async with world(app, store_url) as there:
-        for stage in ("range", "map", "ask", "listed"):
-            there.crash_at(stage, "after_commit")
-        run = await there.start(pipeline, shape.input, settle=False)
-        await there.crash()
-        await there.settle()
-        requests = {request.item: request for request in there.sent("provider")}
-        assert len(requests) == shape.requests
-        for request in requests.values():
-            await there.reply(request, shape.answer(request), settle=False)
+        points = await played(there, pipeline, shape, 0)
+        assert {point.partition(" ")[0] for point in points} == {"before", "after_code", "after_commit"}
+        assert {"before ask", "after_code ask", "after_commit ask"} <= set(points)
+        for at in range(1, len(points) + 1):
+            reached = await played(there, pipeline, shape, at)
+            assert len(reached) >= at, f"the crash at {points[at - 1]} never came"
+
+
+async def played(there: World, pipeline: bide.Pipeline, shape: Shape, at: int) -> list[str]:
+    """One run, with a crash at the point of this number, and one after each answer; the points that it came to."""
+    probe: Any = CrashAtPoint(at)
+    there.crashes = there.engine.probe = probe
+    run = await there.start(pipeline, shape.input)
+    requests = {request.item: request for request in there.sent("provider") if request.run_id == run.id}
+    assert sorted(requests) == list(range(shape.requests))
+    for request in requests.values():
+        await there.reply(request, shape.answer(request), settle=at == 0)
+        if at:
             await there.crash()
-        await there.settle()
-        await check_end(there, run, shape)
+    await there.settle()
+    await check_end(there, run, shape)
+    return list(probe.points)
 
 
-@each_shape
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES.values() if shape.empty is not None], ids=str)
 async def test_U2_an_empty_stream_completes_at_once(store_url: str, shape: Shape) -> None:
     """U2: nothing is sent."""
-    if shape.empty is None:
-        return
     app, pipeline = shape.app()
     async with world(app, store_url) as there:
         run = await there.start(pipeline, shape.empty)
         assert there.sent("provider") == []
         assert await there.result(run.id) == shape.empty_result
+
+
+@pytest.mark.parametrize("shape", [SHAPES["one to many"], SHAPES["many to many"]], ids=str)
+async def test_U2_an_answer_without_items_is_an_empty_stream(store_url: str, shape: Shape) -> None:
+    """U2: a stored list that has nothing in it is replayed as a stream that has nothing in it."""
+    app, pipeline = shape.app()
+    async with world(app, store_url) as there:
+        run = await there.start(pipeline, shape.input)
+        [request] = there.sent("provider")
+        assert (await there.reply(request, [])).outcome == "woke"
+        assert await there.result(run.id) == (shape.empty_result or [])
 
 
 @each_shape

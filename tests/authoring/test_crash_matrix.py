@@ -13,24 +13,11 @@ import pytest
 
 import bide
 import bide.testing
-from bide.engine.probes import Crash
 from bide.testing import World
 from examples import agent, approval_gate, payment_race, saga
+from tests.support.worlds import CrashAtPoint
 
 Scenario = Callable[[World], Awaitable[bide.Run[Any]]]
-
-
-class CrashAtPoint:
-    """Crashes the engine at the n-th point that it comes to; 0 only counts them."""
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-        self.points: list[str] = []
-
-    def reached(self, point: str, step: str) -> None:
-        self.points.append(f"{point} {step}")
-        if len(self.points) == self.at:
-            raise Crash(f"{point} {step}")
 
 
 async def letter_is_approved(world: World) -> bide.Run[Any]:

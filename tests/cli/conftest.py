@@ -89,6 +89,14 @@ async def approve(step):
     return await task
 
 
+(
+    app.pipeline("reviews")
+    .expand(lambda names: names)
+    .wait_external("review", transport="interaction-api", timeout="1d", returns=bool)
+    .collect(list)
+)
+
+
 @app.machine("echo")
 class Echo:
     def go(self, ctx):

@@ -88,6 +88,27 @@ def test_show_has_facts_waits_and_inbox(bide: Bide) -> None:
     assert [signal["name"] for signal in shown["inbox"]] == ["other"]
 
 
+def test_show_tells_how_far_the_items_of_a_run_have_come(bide: Bide) -> None:
+    """U4: expected, dispatched, answered, done and rejected; after the end, too."""
+    run_id = bide.start("reviews", '["a", "b", "c", "d"]')
+    task = f"{run_id.replace('run_', 'int_')}_1_"
+    assert "items  0 %: 4 expected, 4 dispatched, 0 answered, 0 done, 0 rejected\n" in bide("show", run_id).out
+    assert bide("answer", f"{task}0", "true").code == 0
+    assert bide("waits", "fail", f"{task}1", "--reason", "no time").code == 0
+    bide.work_off()
+    assert "items  50 %: 4 expected, 4 dispatched, 2 answered, 1 done, 1 rejected\n" in bide("show", run_id).out
+    for item in (2, 3):
+        assert bide("answer", f"{task}{item}", "false").code == 0
+    bide.work_off()
+    assert "items  100 %: 4 expected, 4 dispatched, 4 answered, 3 done, 1 rejected\n" in bide("show", run_id).out
+    told = bide("show", run_id, "--json").json["progress"]
+    assert (told["expected"], told["dispatched"], told["answered"], told["done"], told["rejected"]) == (4, 4, 4, 3, 1)
+
+
+def test_show_says_nothing_of_items_where_there_are_none(bide: Bide) -> None:
+    assert "items" not in bide("show", bide.start("order")).out
+
+
 def test_show_has_the_error_of_a_failed_run(bide: Bide) -> None:
     run_id = bide.start("broken")
     assert "error       StepFailed: no luck\n" in bide("show", run_id).out

@@ -178,6 +178,24 @@ def test_dead_letters_are_listed_retried_and_discarded(remote: Remote) -> None:
     remote.done("cancel", run_id)
 
 
+def test_the_progress_of_items_is_told_the_same_in_both_ways(remote: Remote) -> None:
+    """§8: expected, dispatched, answered, done and rejected, with `--url` and with `--store`."""
+    run_id = remote.parked("reviews", '["a", "b", "c"]')
+    task = f"{run_id.replace('run_', 'int_')}_1_"
+    remote.until(lambda out: "3 dispatched" in out, "show", run_id)
+    remote.done("answer", f"{task}0", "true")
+    remote.done("waits", "fail", f"{task}2", "--reason", "no time")
+    said = remote.until(lambda out: "1 done, 1 rejected" in out, "show", run_id).out
+    assert "items  66 %: 3 expected, 3 dispatched, 2 answered, 1 done, 1 rejected\n" in said
+    told = remote.done("show", run_id, "--json").json["progress"]
+    assert (told["expected"], told["dispatched"], told["answered"]) == (3, 3, 2)
+    assert (told["done"], told["rejected"], told["is_filled"]) == (1, 1, True)
+    if remote.store is not None:
+        assert remote.done("show", run_id, "--store", remote.store, "--json").json["progress"] == told
+        assert "items  66 %" in remote.done("show", run_id, "--store", remote.store).out
+    remote.done("cancel", run_id)
+
+
 def test_both_ways_print_the_same(remote: Remote) -> None:
     """With `--store` and with `--url` a verb that looks has the same answer."""
     if remote.store is None:

@@ -183,3 +183,13 @@ def test_a_reader_that_goes_away_is_no_error(bide: Bide) -> None:
     done = subprocess.run(command, cwd=bide.folder, stdout=theirs, stderr=subprocess.PIPE, text=True)
     os.close(theirs)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_progress_of_items_is_a_bar_on_a_terminal(bide: Bide) -> None:
+    run_id = bide.start("reviews", '["a", "b", "c", "d"]')
+    assert bide("answer", f"{run_id.replace('run_', 'int_')}_1_0", "true").code == 0
+    bide.work_off()
+    lines = plain(on_terminal(bide, "show", run_id).out).splitlines()
+    [at] = [at for at, line in enumerate(lines) if line.startswith("items")]
+    assert lines[at] == "items  " + "\u2501" * 10 + "\u2500" * 30 + "  25 %"
+    assert lines[at + 1].strip() == "4 expected, 4 dispatched, 1 answered, 1 done, 0 rejected"

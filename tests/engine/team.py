@@ -21,7 +21,6 @@ class Workers:
     def __init__(self, nursery: asyncio.subprocess.Process) -> None:
         self._nursery = nursery
         self._unread: list[list[str]] = []
-        self.items: Counter[str] = Counter()
         self.exits: dict[int, int] = {}
         self.steps: Counter[tuple[str, str]] = Counter()
         self.shares: Counter[int] = Counter()
@@ -56,8 +55,6 @@ class Workers:
             case ["step", pid, run_id, step]:
                 self.steps[run_id, step] += 1
                 self.shares[int(pid)] += 1
-            case ["item", _, doing, _]:
-                self.items[doing] += 1
             case ["stale", pid, count]:
                 self.stale[int(pid)] = int(count)
         return words

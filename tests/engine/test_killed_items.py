@@ -31,7 +31,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 async def test_U4_workers_killed_in_the_middle_of_many_items_lose_none_and_do_none_twice(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Eight times, at random moments: while items are given, sent, worked on, or committed. `BIDE_TEST_ITEMS=10000`."""
     monkeypatch.delenv("BIDE_TEST_ITEMS", raising=False)
@@ -41,6 +41,7 @@ async def test_U4_workers_killed_in_the_middle_of_many_items_lose_none_and_do_no
         "outbox_lease": "250ms",
         "max_claims": "10000",
         "await_aggregate_max_output_items": "1000000",
+        "DIARY": str(tmp_path / "diary"),
     }
     async with shop(url) as client, workers(url) as team:
         run = await client.start("items", COUNT)
@@ -58,4 +59,6 @@ async def test_U4_workers_killed_in_the_middle_of_many_items_lose_none_and_do_no
     ended = Counter(item for e in entries if e.name == "items_committed" for item in e.data.get("done", ()))
     once = Counter(range(COUNT))
     assert (answered, ended) == (once, once)
-    assert team.items["worked"] > COUNT, "work that was not committed was done again"
+    worked = Counter(line for line in (tmp_path / "diary").read_text().splitlines() if line.startswith("worked"))
+    assert set(worked) == {f"worked {number}" for number in range(COUNT)}
+    assert worked.total() > COUNT, "work that was not committed was done again"

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ import psycopg
 import pytest
 
 import bide
+from bide.engine.transport import Request, Undelivered
 from bide.stores.postgres import migrate
 from tests.support.staging import DEADLINE
 
@@ -32,6 +33,15 @@ class Order:
 class Placed:
     item: str
     paid_by: str
+
+
+class Nowhere:
+    """A transport that reaches nobody, whatever is tried."""
+
+    name = "nowhere"
+
+    async def dispatch(self, requests: Sequence[Request]) -> Sequence[Undelivered]:
+        return [Undelivered("no such address", retry=False) for _ in requests]
 
 
 def make_app(store: str) -> bide.App:
@@ -50,6 +60,13 @@ def make_app(store: str) -> bide.App:
     @app.workflow("broken")
     async def broken(step: bide.Step) -> None:
         raise bide.NonRetryable("it is broken")
+
+    app.transport(Nowhere())
+
+    @app.workflow("each", retries=0)
+    async def each(step: bide.Step, count: int) -> list[str]:
+        asked = step.request_each("ask", range(count), transport="nowhere", timeout="1h", keep_rejected=True)
+        return [answer.reason for answer in await asked if isinstance(answer, bide.Rejected)]
 
     return app
 
@@ -124,7 +141,7 @@ def test_it_raises_the_same_errors(app: bide.App) -> None:
             client.signal("order:nobody", "paid")
         with pytest.raises(bide.RunNotFound):
             client.get("run_none")
-        with pytest.raises(bide.DefinitionNotFound, match="broken, gate, order"):
+        with pytest.raises(bide.DefinitionNotFound, match="broken, each, gate, order"):
             client.start("ordr")
         with pytest.raises(bide.RunFailedError, match="it is broken"):
             client.start("broken").result(timeout="2m")
@@ -139,6 +156,25 @@ def test_it_raises_the_same_errors(app: bide.App) -> None:
             held.result()
         with pytest.raises(bide.NotHeld):
             client.retry(held.id)
+
+
+@pytest.mark.usefixtures("engine")
+def test_U7_a_script_retries_and_discards_what_could_not_be_sent(app: bide.App) -> None:
+    """U7: what is retried in vain is a dead letter again; what is discarded rejects its item."""
+    with bide.SyncClient(app) as client:
+        run = client.start("each", 2)
+        eventually(lambda: len(client.dead_letters()) == 2)
+        first, second = client.dead_letters()
+        assert {(letter.kind, letter.error) for letter in (first, second)} == {("dispatch", "no such address")}
+        client.retry_dead_letter(first.id)
+        eventually(lambda: len(client.dead_letters()) == 2)
+        client.discard_dead_letter(first.id)
+        told = client.progress(run.id)
+        assert (told.expected, told.answered, told.rejected) == (2, 1, 1)
+        client.discard_dead_letter(second.id)
+        with pytest.raises(bide.DeadLetterNotFound):
+            client.discard_dead_letter(second.id)
+        assert run.result(timeout="2m") == ["it could not be sent: no such address"] * 2
 
 
 @pytest.mark.usefixtures("engine")

@@ -23,6 +23,9 @@ NAMES = [
     "bide_await_completions_admitted", "bide_await_completions_early_held", "bide_await_completion_dropped",
     "bide_dispatches", "bide_dispatch_failures", "bide_dead_letters", "bide_dead_letters_open", "bide_stale_commits",
     "bide_batch_commands", "bide_store_round_trips", "bide_http_requests", "bide_runs", "bide_waits_open",
+    "bide_await_interaction_dispatched", "bide_await_unit_dispatch_complete", "bide_await_execution_waiting",
+    "bide_await_unit_item_completed", "bide_await_unit_completed", "bide_await_resume_released",
+    "bide_await_unit_terminal",
 ]  # fmt: skip
 DROPPED = "bide_await_completion_dropped_total"
 

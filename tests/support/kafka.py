@@ -189,6 +189,7 @@ def has_apache(*, download: bool = False) -> bool:
         return True
     if not download or shutil.which("mvn") is None:
         return False
+    print(f"fetching Apache Kafka {VERSION} from Maven, once", file=sys.stderr)
     CACHE.mkdir(parents=True, exist_ok=True)
     (CACHE / "pom.xml").write_text(POM)
     command = ["mvn", "-q", "-B", "-f", str(CACHE / "pom.xml"), "dependency:copy-dependencies"]
@@ -201,8 +202,8 @@ def has_apache(*, download: bool = False) -> bool:
 
 
 @contextmanager
-def broker(*, download: bool = False) -> Iterator[Broker]:
-    """A broker for the time of the block; prints which one serves."""
+def broker(*, download: bool = False, tells: bool = True) -> Iterator[Broker]:
+    """A broker for the time of the block; prints which one serves, where it *tells*."""
     made: Any
     if servers := os.environ.get("BIDE_TEST_KAFKA"):
         made = Given(servers)
@@ -210,7 +211,8 @@ def broker(*, download: bool = False) -> Iterator[Broker]:
         made = Apache()
     else:
         made = Mock()
-    print(f"kafka: {made.name} at {made.servers}", file=sys.stderr)
+    if tells:
+        print(f"kafka: {made.name} at {made.servers}", file=sys.stderr)
     atexit.register(made.close)
     try:
         yield made

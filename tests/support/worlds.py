@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import bide
+from bide.engine.probes import Crash
 from bide.testing import World
 
 Ctx = bide.Context[Any]
@@ -26,6 +27,19 @@ async def turns_taken(world: World, run_id: str) -> int:
     names = await ledger_names(world, run_id)
     ended = ("run_completed", "run_stopped", "run_failed")
     return sum(name in ("step_committed", "step_retried", *ended) for name in names)
+
+
+class CrashAtPoint:
+    """Crashes the engine at the n-th point that it comes to; 0 only counts them."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.points: list[str] = []
+
+    def reached(self, point: str, step: str) -> None:
+        self.points.append(f"{point} {step}")
+        if len(self.points) == self.at:
+            raise Crash(f"{point} {step}")
 
 
 @contextmanager

@@ -225,7 +225,7 @@ def show(
         progress = await session.client.progress(run_id)
         if progress.expected:
             out.line()
-            out.line(f"items    {_spoken(progress)}")
+            _items(out, progress)
         if page:
             out.line()
             out.line("waits", "bold")
@@ -242,13 +242,19 @@ def show(
     return perform(Target(app, store, workspace, json, url, key), work)
 
 
+def _items(out: Output, progress: Progress) -> None:
+    """How far the items of a run have come, as a bar and in words."""
+    parts = [(progress.done + progress.dropped, "green"), (progress.rejected, "red"), (progress.dead, "yellow")]
+    out.bar("items", parts, progress.expected, _spoken(progress))
+
+
 def _spoken(progress: Progress) -> str:
-    """Counts of items in words, those that are nought left out."""
-    parts = [f"{progress.expected} expected" if progress.is_filled else f"{progress.expected} so far"]
-    for name in ("dispatched", "answered", "done", "dropped", "rejected"):
-        if count := getattr(progress, name):
-            parts.append(f"{count} {name}")
-    return ", ".join([*parts, *([f"{progress.dead} in dead letters"] if progress.dead else [])])
+    """Counts of items in words; dropped ones and dead letters where there are any."""
+    words = [f"{progress.expected:,} expected" if progress.is_filled else f"{progress.expected:,} so far"]
+    words += [f"{getattr(progress, name):,} {name}" for name in ("dispatched", "answered", "done", "rejected")]
+    words += [f"{progress.dropped:,} dropped"] if progress.dropped else []
+    words += [f"{progress.dead:,} in dead letters"] if progress.dead else []
+    return ", ".join(words)
 
 
 def _facts(info: RunInfo, now: datetime) -> list[tuple[str, Cell]]:

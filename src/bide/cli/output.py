@@ -29,6 +29,7 @@ STATUS_STYLES = {
 }
 SHORT_VALUE = 60
 GAP = "  "
+BAR = 40  # characters that the bar of a progress is wide
 LEAST_WIDTH = 6
 _COMMAND = re.compile(r"^(?P<words>.*): (?P<command>bide .*)$")
 
@@ -120,6 +121,23 @@ class Output:
                 else:
                     print(f"{label}{visible(text)}")
 
+    def bar(self, name: str, parts: Sequence[tuple[int, str]], total: int, words: str) -> None:
+        """How much of *total* there is, each part in its style, with the words under it; in a pipe one line."""
+        share = f"{100 * sum(count for count, _ in parts) // max(1, total)} %"
+        label = name.ljust(len(name) + 2)
+        if not self.is_terminal:
+            print(f"{label}{share}: {words}")
+            return
+        console = self._rich()
+        full, empty = ("#", ".") if console.options.ascii_only else ("\u2501", "\u2500")
+        drawn, filled = self._text(label, "dim"), 0
+        for width, (_, style) in zip(bar_widths([count for count, _ in parts], total), parts, strict=True):
+            drawn.append(full * width, style)
+            filled += width
+        drawn.append(empty * (BAR - filled), "dim").append(f"  {share}", "bold")
+        console.print(drawn, soft_wrap=True)
+        console.print(self._text(" " * len(label) + words), soft_wrap=True)
+
     def _rich(self) -> Console:
         if self._console is None:
             from rich.console import Console
@@ -131,6 +149,21 @@ class Output:
         from rich.text import Text
 
         return Text(visible(text), style=style)
+
+
+def bar_widths(counts: Sequence[int], total: int) -> list[int]:
+    """How wide each part of a bar is. One that is there at all is seen, and only a whole is drawn full.
+
+    >>> bar_widths([50, 1, 0], 100), bar_widths([99_999, 0], 100_000), bar_widths([3, 1], 4)
+    ([20, 1, 0], [39, 0], [30, 10])
+    """
+    widths = [max(count * BAR // max(1, total), min(1, count)) for count in counts]
+    widest = widths.index(max(widths))
+    if sum(counts) == total:
+        widths[widest] += BAR - sum(widths)
+    elif (over := sum(widths) - (BAR - 1)) > 0:
+        widths[widest] -= over
+    return widths
 
 
 def fitting(columns: Sequence[Column], widths: Sequence[int], space: int) -> list[int]:

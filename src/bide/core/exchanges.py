@@ -98,13 +98,13 @@ def settle(draft: Draft, run: Run, wait: Wait, unit: Unit) -> Run:
     terms = terms_of(wait)
     if unit.filled and unit.handed >= unit.expected and not unit.dispatched:
         unit = draft.put_unit(replace(unit, dispatched=True))
-        run = draft.record(run, "await_unit_dispatch_complete", counts(wait, unit))
+        run = draft.record(run, "await_unit_dispatch_complete", {**counts(wait, unit), "status": wait.status})
     if before is not None and unit.handed < unit.expected and not has_room(terms, before) and has_room(terms, unit):
         draft.chores[dispatch_id(wait)] = dispatch(draft, run, wait)  # those behind it get their turn
     if unit.filled and unit.received == unit.expected and terms.items:
         wait = draft.wait(wait.run_id, wait.no) or wait
         answer = msgspec.json.encode({"wait": wait.no, "items": unit.expected}).decode()
-        run = close_wait(draft, run, wait, "completed", "items", answer=answer)
+        run = close_wait(draft, run, wait, "completed", "items", answer=answer, told=counts(wait, unit))
         if run.style != "pipeline" and run.status == "waiting":
             run = wake(draft, run, wait, wait.key)
     return run

@@ -51,8 +51,9 @@ def open_interaction(draft: Draft, run: Run, wait: Wait, new: NewTask, item: int
     )
     draft.outside.interactions[(run.id, wait.no, item)] = row
     run = draft.record(run, "await_interaction_dispatched", {**told(row), "timeout": wait.deadline})
-    counts = {"wait": wait.no, "step": wait.key, "expected": wait.expected, "completed": wait.received}
-    return draft.record(run, "await_unit_dispatch_complete", counts)
+    counts = {"expected": wait.expected, "completed": wait.received}
+    data = {"wait": wait.no, "step": wait.key, "status": wait.status, **counts}
+    return draft.record(run, "await_unit_dispatch_complete", data)
 
 
 def told(row: Interaction) -> dict[str, Any]:

@@ -13,6 +13,17 @@ import msgspec
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
+# What is told of every wait of every style, from its opening to its end (G3). Other programs read these names.
+AWAIT_LIFECYCLE = (
+    "await_interaction_dispatched",
+    "await_unit_dispatch_complete",
+    "await_execution_waiting",
+    "await_unit_item_completed",
+    "await_unit_completed",
+    "await_resume_released",
+    "await_unit_terminal",
+)
+
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that happened. `prev` is the hash of the entry before it, empty for the first."""

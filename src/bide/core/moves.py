@@ -139,7 +139,7 @@ def park(draft: Draft, run: Run, wait: Wait) -> Run:
 
 def describe(wait: Wait) -> dict[str, Any]:
     """The fields that every await entry of the ledger has, as far as they are set (G3)."""
-    data: dict[str, Any] = {"wait": wait.no, "step": wait.key, "kind": wait.kind}
+    data: dict[str, Any] = {"wait": wait.no, "step": wait.key, "status": wait.status, "kind": wait.kind}
     if wait.names:
         data["names"] = wait.names
     if wait.expected:
@@ -218,7 +218,9 @@ def wake(draft: Draft, run: Run, wait: Wait, step: str) -> Run:
     if run.style in REPLAYED:
         step = run.step  # its body runs from the top
     run = replace(run, parked_on=None, woken_by=wait.no, step=step, claims=0)
-    return make_ready(draft, run, draft.now, "await_resume_released", {"wait": wait.no, "step": step})
+    ended = draft.wait(run.id, wait.no) or wait
+    data = {"wait": wait.no, "step": step, "status": ended.status}
+    return make_ready(draft, run, draft.now, "await_resume_released", data)
 
 
 def finish(draft: Draft, run: Run, status: RunStatus, *, result: str | None = None, error: str | None = None) -> Run:

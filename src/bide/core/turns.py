@@ -254,7 +254,8 @@ def _park(draft: Draft, run: Run, command: CommitTurn, move: Park) -> Reply:
         run = draft.record(run, "await_execution_waiting", describe(wait))
         run = close_wait(draft, run, wait, "completed", cause)
         run = replace(run, woken_by=wait.no)
-        return _next_turn(draft, run, command.keep, "await_resume_released", {"wait": wait.no, "step": move.step})
+        data = {"wait": wait.no, "step": move.step, "status": "completed"}
+        return _next_turn(draft, run, command.keep, "await_resume_released", data)
     return Committed(park(draft, run, wait), False)
 
 

@@ -70,13 +70,16 @@ class Dispatcher:
         goes_on = True
         while goes_on:
             rows = await self._page(wait, terms, item)
+            self._engine.probe.reached("before", wait.key)
             results = await self._send(transport, wait, rows) if rows else ()
+            self._engine.probe.reached("after_code", wait.key)
             failed = sum(result.error is not None for result in results)
             self._engine.runtime.count(NOT_DISPATCHED, terms.transport, failed)
             if rows and all(result.error is not None and not result.is_final for result in results):
                 raise NotSent(f"{transport.name}: {results[0].error}")
             self._engine.runtime.count(DISPATCHES, terms.transport, len(results) - failed)
             goes_on = await self._mark(chore, wait, item, results)
+            self._engine.probe.reached("after_commit", wait.key)
             chore = replace(chore, tries=1)
 
     async def _page(self, wait: Wait, terms: Terms, item: int | None) -> Sequence[Interaction]:

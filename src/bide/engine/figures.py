@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bide.core.commands import Receipt, Receipts, Stale, TakenIn
+from bide.core.ledger import AWAIT_LIFECYCLE
 from bide.stores.interface import Executed
 
 TURNS: Final = "bide_turns_total"
@@ -23,6 +24,7 @@ DISPATCHES: Final = "bide_dispatches_total"
 NOT_DISPATCHED: Final = "bide_dispatch_failures_total"
 DEAD: Final = "bide_dead_letters_total"
 REQUESTS: Final = "bide_http_requests_total"
+LIFECYCLE: Final = {name: f"bide_{name}_total" for name in AWAIT_LIFECYCLE}  # G3
 
 REASONS: Final = (
     "not_found", "duplicate", "stale", "already_completed", "timed_out", "cancelled", "bad_token",
@@ -72,6 +74,9 @@ class Figures:
             self.lateness.observe(late)
             if late > LATE_SECONDS:
                 self.counts[(LATE, "")] += 1
+        for name, count in done.told.items():
+            if name in LIFECYCLE:
+                self.counts[(LIFECYCLE[name], "")] += count
         for kind in done.dead:
             self.counts[(DEAD, kind)] += 1
         for reply in done.replies:

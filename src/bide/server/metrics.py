@@ -24,6 +24,7 @@ COUNTERS: Final[Mapping[str, tuple[str, str]]] = {  # what each counts, and by w
     figures.NOT_DISPATCHED: ("Interactions that a transport could not deliver, each try", "transport"),
     figures.DEAD: ("Failures that became dead letters", "kind"),
     figures.REQUESTS: ("HTTP requests answered", "status"),
+    **{figure: (f"Ledger entries {entry}", "") for entry, figure in figures.LIFECYCLE.items()},
 }
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 STATUSES: Final = ("ready", "running", "waiting", "completed", "stopped", "failed", "cancelled")

@@ -50,6 +50,7 @@ class Executed(msgspec.Struct, kw_only=True):
     ended: list[Run] = msgspec.field(default_factory=list)
     late: list[float] = msgspec.field(default_factory=list)  # by how many seconds timers were fired after they were due
     dead: list[str] = msgspec.field(default_factory=list)  # the kinds of new dead letters
+    told: dict[str, int] = msgspec.field(default_factory=dict)  # how many ledger entries there are of each name
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):

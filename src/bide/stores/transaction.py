@@ -6,6 +6,7 @@ turns that were handed out, commit.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
@@ -256,6 +257,7 @@ def executed(view: View, replies: list[Reply], turns: dict[RunId, Turn]) -> Exec
         ended=[run for run in changed if run.status in FINAL],
         late=view.late,
         dead=[letter.kind for letter in changes.outside.letters.values() if letter] if changes.outside else [],
+        told=Counter([entry.name for entries in changes.entries.values() for entry in entries]),
     )
 
 
@@ -273,3 +275,7 @@ def merge(first: Executed, positions: Sequence[int], redone: Executed) -> None:
     if redone.due_in is not None:
         first.due_in = min(first.due_in, redone.due_in) if first.due_in is not None else redone.due_in
     first.ended.extend(redone.ended)
+    first.late.extend(redone.late)
+    first.dead.extend(redone.dead)
+    for name, count in redone.told.items():
+        first.told[name] = first.told.get(name, 0) + count
