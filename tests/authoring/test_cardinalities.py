@@ -13,6 +13,7 @@ import pytest
 
 import bide
 from bide.engine.admission import Admitting
+from bide.engine.figures import EARLY
 from bide.engine.transport import Answer, Request, Sent
 from bide.testing import World, world
 from tests.support.worlds import CrashAtPoint, ledger_names
@@ -129,6 +130,7 @@ async def test_U2_answers_in_any_order_give_the_result_in_item_order(store_url: 
         ]
         assert {receipt.outcome for receipt in receipts} <= {"woke", "queued"}
         await check_end(there, run, shape)
+        assert there.runtime.figures.counts[EARLY, ""] == 0
 
 
 @each_shape
@@ -150,7 +152,8 @@ async def test_U8_an_answer_that_comes_twice_counts_once(store_url: str, shape: 
 async def test_U6_an_answer_that_comes_before_its_dispatch_is_noted_is_held(
     store_url: str, shape: Shape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """U6, F98: the provider answers while it is being asked, and while the stream is still being filled."""
+    """U6, F98: the provider answers while it is being asked, and while the stream is still being filled. Each is held
+    and counted."""
     monkeypatch.setattr("bide.authoring.pipeline.turn.ITEMS_AT_ONCE", 2)
 
     class Eager:
@@ -169,6 +172,7 @@ async def test_U6_an_answer_that_comes_before_its_dispatch_is_noted_is_held(
         eager.runtime = there.runtime
         run = await there.start(pipeline, shape.input)
         assert await there.result(run.id) == shape.result
+        assert there.runtime.figures.counts[EARLY, ""] == shape.requests
 
 
 @each_shape

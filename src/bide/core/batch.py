@@ -60,6 +60,7 @@ class View:
         self.changes = Changes(self.outside)
         self.granted: dict[RunId, None] = {}  # claimed for the offering worker in this batch, in order
         self.late: list[float] = []  # by how many seconds timers were fired after they were due
+        self.early = 0  # answers to interactions that came before they were sent, or before their run was parked (U6)
         self._known: tuple[frozenset[RunId], frozenset[RowKey]] = (frozenset(), frozenset())
 
     def loaded(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Literal
@@ -10,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from bide.core.durations import deadline_after
+from bide.core.macs import Mac
 from bide.core.records import Chore, RunId, Wait
 
 INTERACTION_API = "interaction-api"  # nothing is sent: people and programs list what is open, and answer it
@@ -57,6 +57,11 @@ def terms_of(wait: Wait) -> Terms:
     return _decoded(wait.details)
 
 
+@lru_cache(maxsize=512)
+def _mac(nonce: str) -> Mac:
+    return Mac(nonce.encode())
+
+
 def correlation_id(nonce: str, run_id: str, step: str, no: int, item: int) -> str:
     """Names an interaction, and cannot be guessed: a MAC of run, step and item under a key of the wait's own (U9).
 
@@ -64,7 +69,7 @@ def correlation_id(nonce: str, run_id: str, step: str, no: int, item: int) -> st
     'cor_7_1_0_2346e4cd4cdd0d010553127618ba4364'
     """
     text = "\0".join((run_id, step, str(no), str(item)))
-    mac = hmac.digest(nonce.encode(), text.encode(), "sha256").hex()[:_MAC_DIGITS]
+    mac = _mac(nonce).digest(text.encode()).hex()[:_MAC_DIGITS]
     return f"cor_{run_id.removeprefix('run_')}_{no}_{item}_{mac}"
 
 

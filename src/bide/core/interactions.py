@@ -27,6 +27,7 @@ INTERACTION_MOVES: Mapping[InteractionStatus, frozenset[InteractionStatus]] = {
 WITHDRAWN = "withdrawn"  # the cause of waits that lost against another, or that the code no longer reaches (F12, F17)
 # Causes of waits that nobody called off: their run went on without them, began anew or ended otherwise.
 LEFT_BEHIND = frozenset({WITHDRAWN, "restarted", "run restarted", "run completed", "run stopped", "run failed"})
+UNSENT: frozenset[InteractionStatus] = frozenset({"pending", "dispatching"})  # no transport has taken them yet
 INTERACTING = frozenset({"task", "request"})  # kinds of waits that have interactions
 
 

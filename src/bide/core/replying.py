@@ -13,7 +13,7 @@ from bide.core.commands import Done, Receipt, Reply, TakenIn
 from bide.core.durations import deadline_after
 from bide.core.exchanges import dispatch, dispatch_id, has_room, unit_of
 from bide.core.exchanging import ExpireItems, Given, MarkDispatched, Marked, Reject, SentItem, TakeIn, Terms, terms_of
-from bide.core.interactions import told, why_cancelled
+from bide.core.interactions import UNSENT, told, why_cancelled
 from bide.core.moves import close_wait, finish, wake
 from bide.core.outside import ItemKey
 from bide.core.records import (
@@ -32,7 +32,6 @@ from bide.core.requests import Answer, SettleDeadLetter
 from bide.core.schema import problems
 from bide.core.tally import Tally
 
-UNSENT = frozenset({"pending", "dispatching"})  # interactions that no transport has taken yet
 LATE = {"timed_out": "timed_out", "failed": "already_completed"}
 
 

@@ -15,7 +15,7 @@ from bide.core import streams
 from bide.core.batch import Draft
 from bide.core.exchanges import counts, settle, unit_of
 from bide.core.exchanging import terms_of
-from bide.core.interactions import INTERACTION_MOVES, told
+from bide.core.interactions import INTERACTION_MOVES, UNSENT, told
 from bide.core.moves import close_wait, wake
 from bide.core.records import Interaction, InteractionStatus, Run, Wait
 
@@ -53,6 +53,8 @@ class Tally:
 
     def complete(self, row: Interaction, data: str, digest: str, by: str | None, id: str) -> None:
         """An answer that is let in: its item goes on, whatever the others do."""
+        if row.status in UNSENT or self.run.status != "waiting":
+            self.draft.view.early += 1
         row = self.move(row, "completed", closed_at=self.draft.now, answer=data, digest=digest, answered_by=by)
         self.unit = replace(self.unit, received=self.unit.received + 1)
         entry = {**told(row), **counts(self.wait, self.unit), "id": id, "digest": digest}

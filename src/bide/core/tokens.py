@@ -14,6 +14,8 @@ from typing import Final
 
 import msgspec
 
+from bide.core.macs import Mac
+
 LONGEST: Final = 2048
 LEAST_SECRET: Final = 16
 _DOMAIN: Final = b"bide resume 1\0"
@@ -70,21 +72,21 @@ class Signer:
     """
 
     def __init__(self, secrets: Sequence[tuple[str, bytes]]) -> None:
-        self._first = secrets[0]
-        self._secrets = dict(reversed(secrets))
+        self._first = secrets[0][0]
+        self._macs = {id: Mac(secret) for id, secret in reversed(secrets)}
 
     def mint(self, workspace: str, run_id: str, signal_id: str) -> str:
-        id, secret = self._first
+        id = self._first
         body = _text(msgspec.json.encode(Bound(workspace, run_id, signal_id)))
-        return f"{id}.{body}.{_text(_mac(secret, id, body))}"
+        return f"{id}.{body}.{_signature(self._macs[id], id, body)}"
 
     def read(self, token: str) -> Bound | None:
         """What a token is for; None where nothing proves it. One writing of it counts, and no other (T02)."""
         if len(token) > LONGEST or not token.isascii() or token.count(".") != 2:
             return None
         id, body, given = token.split(".")
-        secret = self._secrets.get(id)
-        if secret is None or not hmac.compare_digest(given, _text(_mac(secret, id, body))):
+        mac = self._macs.get(id)
+        if mac is None or not hmac.compare_digest(given, _signature(mac, id, body)):
             return None
         try:
             return msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=Bound)
@@ -92,8 +94,8 @@ class Signer:
             return None
 
 
-def _mac(secret: bytes, id: str, body: str) -> bytes:
-    return hmac.digest(secret, _DOMAIN + id.encode() + b"." + body.encode(), "sha256")
+def _signature(mac: Mac, id: str, body: str) -> str:
+    return _text(mac.digest(_DOMAIN + id.encode() + b"." + body.encode()))
 
 
 def _text(raw: bytes) -> str:

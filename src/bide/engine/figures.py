@@ -74,6 +74,7 @@ class Figures:
             self.lateness.observe(late)
             if late > LATE_SECONDS:
                 self.counts[(LATE, "")] += 1
+        self.counts[(EARLY, "")] += done.early
         for name, count in done.told.items():
             if name in LIFECYCLE:
                 self.counts[(LIFECYCLE[name], "")] += count
@@ -97,7 +98,7 @@ class Figures:
             self.drop(reason)
         elif receipt.outcome in ("woke", "queued"):
             self.counts[(ADMITTED, receipt.outcome)] += 1
-            if receipt.outcome == "queued":
+            if receipt.outcome == "queued" and receipt.interaction_id is None:
                 self.counts[(EARLY, "")] += 1
 
 

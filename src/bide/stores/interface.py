@@ -49,6 +49,7 @@ class Executed(msgspec.Struct, kw_only=True):
     due_in: timedelta | None = None  # the earliest moment this batch put on the queue or the timers, from now
     ended: list[Run] = msgspec.field(default_factory=list)
     late: list[float] = msgspec.field(default_factory=list)  # by how many seconds timers were fired after they were due
+    early: int = 0  # answers to interactions that are held until their dispatch, or their run, has come as far (U6)
     dead: list[str] = msgspec.field(default_factory=list)  # the kinds of new dead letters
     told: dict[str, int] = msgspec.field(default_factory=dict)  # how many ledger entries there are of each name
 

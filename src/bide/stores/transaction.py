@@ -256,6 +256,7 @@ def executed(view: View, replies: list[Reply], turns: dict[RunId, Turn]) -> Exec
         due_in=min(moments) - view.now if moments else None,
         ended=[run for run in changed if run.status in FINAL],
         late=view.late,
+        early=view.early,
         dead=[letter.kind for letter in changes.outside.letters.values() if letter] if changes.outside else [],
         told=Counter([entry.name for entries in changes.entries.values() for entry in entries]),
     )
@@ -276,6 +277,7 @@ def merge(first: Executed, positions: Sequence[int], redone: Executed) -> None:
         first.due_in = min(first.due_in, redone.due_in) if first.due_in is not None else redone.due_in
     first.ended.extend(redone.ended)
     first.late.extend(redone.late)
+    first.early += redone.early
     first.dead.extend(redone.dead)
     for name, count in redone.told.items():
         first.told[name] = first.told.get(name, 0) + count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -83,7 +84,7 @@ class Tables:
         return [self.rows.step_of(row) for row in self._by_id("load_steps", ids)]
 
     def load_interactions(self, keys: Collection[ItemKey]) -> Iterable[Interaction]:
-        return [self.rows.interaction_of(row) for row in self.connection.executemany(SQL["load_interaction"], keys)]
+        return [self.rows.interaction_of(row) for row in self._by_item("load_interactions", keys)]
 
     def load_chores(self, ids: Collection[str]) -> Iterable[Chore]:
         found = self.connection.executemany(SQL["load_chore"], [(id,) for id in ids])
@@ -96,7 +97,7 @@ class Tables:
         return [rows.unit_of(row) for row in self.connection.executemany(SQL["load_unit"], keys)]
 
     def load_items(self, keys: Collection[ItemKey]) -> Iterable[Item]:
-        return [self.rows.item_of(row) for row in self.connection.executemany(SQL["load_item"], keys)]
+        return [self.rows.item_of(row) for row in self._by_item("load_items", keys)]
 
     def take_stream(self, workspace: str, events: int) -> int:
         return int(self.connection.execute(SQL["take_stream"], (workspace, events)).get) - events
@@ -127,6 +128,14 @@ class Tables:
             parameters = (search.workspace, search.reached, EVENTS_AT_ONCE, search.prefix)
             found = self.connection.execute(SQL["next_events"], parameters)
         return [self.rows.event_of(row) for row in found]
+
+    def _by_item(self, statement: str, keys: Collection[ItemKey]) -> Iterator[rows.Row]:
+        """Rows of items: one statement for all of a stream or wait, because there may be a thousand."""
+        groups: dict[tuple[RunId, int], array[int]] = {}
+        for run_id, no, item in keys:
+            groups.setdefault((run_id, no), array("q")).append(item)
+        for (run_id, no), items in groups.items():
+            yield from self.connection.execute(SQL[statement], (run_id, no, apsw.carray(items)))
 
     def _by_id(self, statement: str, ids: Collection[RunId]) -> apsw.Cursor:
         return self.connection.execute(SQL[statement], (apsw.carray(tuple(ids)),))
