@@ -22,6 +22,7 @@ from bide.cli.session import Target, check_secrets, without_password
 from bide.cli.usage import AppOption, JsonOption, StoreOption, UsageProblem, WorkspaceOption
 from bide.core.access import SCOPES
 from bide.core.durations import parse_duration
+from bide.engine.garbage import Collector
 from bide.errors import BadConfiguration, BideError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def serve(
     found = aim.open_app()
     check_secrets(found)
     _log()
-    return _run(_serve(aim, found, found.opened(), host, port))
+    return run_quickly(_serve(aim, found, found.opened(), host, port))
 
 
 def dev(
@@ -73,14 +74,14 @@ def dev(
     found = aim.open_app()
     _log()
     watched = _Watch() if reload else None
-    code = _run(_serve(aim, found, found.lifespan(), host, port, watched=watched, is_dev=True))
+    code = run_quickly(_serve(aim, found, found.lifespan(), host, port, watched=watched, is_dev=True))
     if watched is not None and watched.changed is not None:
         print(f"{watched.changed} changed: starting again", file=sys.stderr, flush=True)
         os.execv(sys.executable, [sys.executable, "-m", "bide", *sys.argv[1:]])
     return code
 
 
-def _run(serving: Coroutine[Any, Any, int]) -> int:
+def run_quickly(serving: Coroutine[Any, Any, int]) -> int:
     """On uvloop where it is installed (`bide[fast]`): it takes less of the processor for the same requests."""
     try:
         uvloop = importlib.import_module("uvloop")
@@ -129,6 +130,9 @@ async def _serve(
     async with life, metrics_served(await app.runtime()):
         key = await _dev_key(app, aim.workspace) if is_dev else None
         server = listening.listener(app.asgi(), host, port)
+        collector = Collector(app.settings().gc_threshold)
+        collector.relax()
+        collector.settle()
 
         def ready(bound: int) -> None:
             _announce(aim, app, f"http://{host}:{bound}", key)

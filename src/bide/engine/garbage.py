@@ -23,6 +23,14 @@ class Collector:
             self._before = gc.get_threshold()
             gc.set_threshold(self._threshold, *rest)
 
+    def settle(self) -> None:
+        """In a process that only serves: what is there at the start stays, and need not be looked at ever again.
+
+        Otherwise a full collection stops every request for as long as it takes to look at all modules.
+        """
+        gc.collect()
+        gc.freeze()
+
     def restore(self) -> None:
         """Unless somebody else has changed it meanwhile."""
         if self._before is not None and gc.get_threshold() == (self._threshold, *self._before[1:]):

@@ -45,14 +45,30 @@ class Keys:
         return key
 
     async def _look_up(self, hash: str) -> Key | None:
-        look = self._looking.setdefault(hash, _Look())
-        look.waiting += 1
+        look = self._looking.get(hash)
+        if look is None:
+            look = self._looking[hash] = _Look()
+            look.task = asyncio.create_task(self._look(hash, look))
+        waiter: asyncio.Future[Key | None] = asyncio.get_running_loop().create_future()
+        look.waiting.append(waiter)
+        return await waiter
+
+    async def _look(self, hash: str, look: _Look) -> None:
+        """Look as long as somebody waits. Whoever comes while a look is under way waits for the next one."""
         try:
-            return await look.next(lambda: self._find(hash))
+            while look.waiting:
+                waiting, look.waiting = look.waiting, []
+                try:
+                    found = await self._find(hash)
+                except BaseException as error:
+                    _tell(waiting, error)
+                    if not isinstance(error, Exception):
+                        raise
+                else:
+                    _tell(waiting, found)
         finally:
-            look.waiting -= 1
-            if not look.waiting:
-                self._looking.pop(hash, None)
+            del self._looking[hash]
+            _tell(look.waiting, asyncio.CancelledError())
 
     async def _find(self, hash: str) -> Key | None:
         store = self._runtime.store
@@ -79,25 +95,23 @@ class Keys:
 
 
 class _Look:
-    """Coalesces: whoever comes while a look is under way waits for the next one, together with the others."""
+    """The requests with one key that wait for a look which has not begun."""
 
     def __init__(self) -> None:
-        self.waiting = 0
-        self._current: asyncio.Task[Key | None] | None = None
-        self._next: asyncio.Task[Key | None] | None = None
+        self.waiting: list[asyncio.Future[Key | None]] = []
+        self.task: asyncio.Task[None] | None = None
 
-    async def next(self, find: object) -> Key | None:
-        if self._next is None:
-            self._next = asyncio.create_task(self._after(self._current, find))
-        return await asyncio.shield(self._next)
 
-    async def _after(self, before: asyncio.Task[Key | None] | None, find: object) -> Key | None:
-        if before is not None and not before.done():
-            await asyncio.wait({before})
-        self._current, self._next = self._next, None
-        assert callable(find)
-        found: Key | None = await find()
-        return found
+def _tell(waiting: list[asyncio.Future[Key | None]], found: Key | BaseException | None) -> None:
+    for waiter in waiting:
+        if waiter.done():
+            continue  # its client went away
+        if isinstance(found, asyncio.CancelledError):
+            waiter.cancel()
+        elif isinstance(found, BaseException):
+            waiter.set_exception(found)
+        else:
+            waiter.set_result(found)
 
 
 class _Bucket:

@@ -51,6 +51,7 @@ class Punctual(HttpToolsProtocol):
     head_seconds = HEAD_SECONDS
     _clock: asyncio.TimerHandle | None = None
     _head = 0
+    _is_in_head = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]  # it passes everything on
@@ -67,9 +68,11 @@ class Punctual(HttpToolsProtocol):
                 self._turn_away(b"431 Request Header Fields Too Large")
                 return
         super().data_received(data)
+        if self._is_in_head and self._clock is None:  # most heads come whole, and need no clock
+            self._expect_head()
 
     def on_message_begin(self) -> None:
-        self._expect_head()
+        self._is_in_head = True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -82,6 +85,7 @@ class Punctual(HttpToolsProtocol):
             self._clock = self.loop.call_later(self.head_seconds, self._turn_away, b"408 Request Timeout")
 
     def _head_is_there(self) -> None:
+        self._is_in_head = False
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None

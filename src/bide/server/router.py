@@ -27,6 +27,10 @@ log = logging.getLogger("bide.server")
 
 BODY_SECONDS = 30.0
 NEVER_CACHED = (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"))
+_PLAIN_HEADERS = (
+    *((name.lower().encode(), value.encode()) for name, value in NEVER_CACHED),
+    (b"content-type", b"application/json"),
+)
 
 ANY = "{}"  # stands for a last segment that is a parameter
 
@@ -169,15 +173,18 @@ def _fits(pattern: tuple[str, ...], segments: tuple[str, ...]) -> dict[str, str]
 def _segments(scope: Scope) -> tuple[str, ...]:
     """The path below the mount point, each segment decoded by itself: an id may contain a slash."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    parts = raw.partition(b"?")[0].split(b"/")[1:]
-    mounted = scope.get("root_path", "").rstrip("/").count("/")
+    root_path = scope.get("root_path", "")
+    mounted = root_path.rstrip("/").count("/") if root_path else 0
     try:
-        return tuple(unquote(part.decode("ascii"), errors="strict") for part in parts[mounted:])
+        parts = raw.partition(b"?")[0].decode("ascii").split("/")[1 + mounted :]
+        return tuple(parts) if b"%" not in raw else tuple(unquote(part, errors="strict") for part in parts)
     except UnicodeDecodeError:
         raise Refusal(404, "not_found", "there is nothing here; see /docs") from None
 
 
 def _query(scope: Scope) -> dict[str, str]:
+    if not scope.get("query_string"):
+        return {}
     try:
         text = scope.get("query_string", b"").decode("ascii")
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=50)
@@ -205,8 +212,20 @@ def respond(value: Any) -> Any:
     if callable(value):
         return value  # a response of its own making: a page, a stream
     answer = value if isinstance(value, Answer) else Answer(value)
+    if not answer.headers:
+        return _Plain(_encoder.encode(answer.value), answer.status)
     headers = dict((*NEVER_CACHED, *answer.headers))
     return Response(_encoder.encode(answer.value), answer.status, headers, "application/json")
+
+
+class _Plain(Response):
+    """The answer that most calls give, JSON with the headers that all answers have: they are written once."""
+
+    def __init__(self, body: bytes, status: int) -> None:
+        self.status_code = status
+        self.body = body
+        self.background = None
+        self.raw_headers = [(b"content-length", b"%d" % len(body)), *_PLAIN_HEADERS]
 
 
 def refused(refusal: Refusal) -> Response:
