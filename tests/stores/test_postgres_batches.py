@@ -9,12 +9,16 @@ from typing import Any, TypeVar
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
+from bide.core.batch import Changes
 from bide.core.commands import DuplicateRun, Failed, Started
 from bide.core.records import RunId
-from bide.stores.interface import Store
+from bide.stores.interface import Store, WaitFilter
 from bide.stores.postgres import PostgresStore
+from bide.stores.postgres.sealed import PLAIN
 from bide.stores.postgres.sessions import Connection
+from bide.stores.postgres.tables import Known, parts_of
 from bide.stores.postgres.transactions import Transaction
 from bide.testing.store_contract.making import (
     HOUR,
@@ -204,9 +208,9 @@ async def test_every_text_comes_back_as_it_was(store: Store, text: str) -> None:
 
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-    """The statements of transactions since the last look, without their BEGIN and COMMIT."""
+    """The statements since the last look, without BEGIN and COMMIT, which those that come alone do not have."""
     seen: list[str] = []
-    fetch, write = Transaction.fetch, Transaction.write
+    fetch, write, write_alone = Transaction.fetch, Transaction.write, Transaction.write_unless_moved
 
     async def noted(self: Transaction, statement: str, *parameters: object) -> list[asyncpg.Record]:
         seen.append(statement)
@@ -216,6 +220,10 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
         seen.append("write")
         await write(self, *arguments)
 
+    async def noted_lone_write(self: Transaction, *arguments: Any) -> None:
+        seen.append("write unless moved")
+        await write_alone(self, *arguments)
+
     def take() -> list[str]:
         taken = list(seen)
         seen.clear()
@@ -223,6 +231,7 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
 
     monkeypatch.setattr(Transaction, "fetch", noted)
     monkeypatch.setattr(Transaction, "write", noted_write)
+    monkeypatch.setattr(Transaction, "write_unless_moved", noted_lone_write)
     return take
 
 
@@ -233,7 +242,7 @@ async def test_what_one_wait_costs_in_statements(store: Store, statements: Calla
     await store.execute([a_commit(turn, waiting_for("go"))], offer)
     assert statements() == ["lock_runs", "write"], "park"
     turn = await woken(store, "run_1")
-    assert statements() == ["lock_runs", "select_waits", "write"], "a signal to a parked run, and its turn"
+    assert statements() == ["select_run_and_waits", "write unless moved"], "a signal to a parked run, and its turn"
     await store.execute([a_commit(turn, ending(), used=turn.inbox)], offer)
     assert statements() == ["lock_runs", "select_inboxes", "write"], "end"
 
@@ -251,9 +260,65 @@ async def test_a_batch_of_many_costs_as_many_statements_as_one(
 
 async def test_nothing_due_costs_one_statement(store: Store, statements: Callable[[], list[str]]) -> None:
     await store.claim(an_offer())
-    assert statements() == ["lock_due_queue"]
+    assert statements() == ["select_due_run"]
     await store.fire_timers(10)
     assert statements() == ["lock_due_timers"]
+
+
+async def test_a_claim_of_one_run_costs_two_statements(store: Store, statements: Callable[[], list[str]]) -> None:
+    await parked(store, "run_1")
+    await store.execute([a_signal("run_1")])
+    statements()
+    [turn] = (await store.claim(an_offer())).turns.values()
+    assert statements() == ["select_due_run", "write unless moved"]
+    assert [signal.name for signal in turn.inbox] == ["go"]
+    assert turn.woken_by is not None
+
+
+async def test_what_comes_alone_and_is_not_that_simple_is_done_under_locks(
+    store: Store, statements: Callable[[], list[str]]
+) -> None:
+    await started(store, "run_1")
+    await started(store, "run_2")
+    statements()
+    assert len((await store.claim(an_offer())).turns) == 2
+    assert statements() == ["select_due_run", "lock_due_queue", "lock_free_runs", "write"]
+    await store.execute([a_signal("run_none")])
+    assert statements()[:2] == ["select_run_and_waits", "lock_runs"]
+    await store.execute([a_signal("run_1", dedup_key="d-1")])
+    assert statements()[0] == "lock_runs"
+
+
+async def test_a_signal_alone_brings_the_whole_inbox_to_the_turn(store: Store) -> None:
+    await parked(store, "run_1")
+    for name in ("other", "another"):
+        await store.execute([a_signal("run_1", name=name)])
+    turn = await woken(store, "run_1")
+    assert [signal.name for signal in turn.inbox] == ["other", "another", "go"]
+
+
+# What is read without a lock
+
+
+async def test_whoever_changes_a_wait_writes_the_row_of_its_run(store: Store) -> None:
+    """A delivery that comes alone tells by that row whether anything has moved."""
+    await parked(store, "run_1", park=waiting_for("go", timeout=HOUR))
+    [wait] = await store.waits(WaitFilter(), after=None, limit=1)
+    changes, known = Changes(), Known({RunId("run_1"): await row(store, "run_1")}, {(wait.run_id, wait.no): wait})
+    changes.waits_updated[(wait.run_id, wait.no)] = replace(wait, due_at=None)
+    assert [name for name, _ in parts_of(changes, known, PLAIN)] == ["update_runs", "update_waits"]
+
+
+async def test_a_signal_alone_waits_for_a_rival_and_then_sees_what_it_did(store: Store, rival: Connection) -> None:
+    await parked(store, "run_1")
+    writing = rival.transaction()
+    await writing.start()
+    await rival.execute("UPDATE runs SET updated_at = updated_at WHERE id = 'run_1'")
+    signal = asyncio.create_task(store.execute([a_signal("run_1")]))
+    await until_blocked(rival, signal)
+    await writing.commit()
+    assert outcomes(await signal) == ["woke"]
+    assert len(await store.inbox("run_1")) == 1
 
 
 async def test_updates_of_runs_stay_on_their_page(postgres_url: str, clock: VirtualClock) -> None:

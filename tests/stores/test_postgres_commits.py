@@ -50,17 +50,39 @@ async def store(postgres_url: str, proxy: CuttingProxy) -> AsyncIterator[Store]:
 
 
 @pytest.mark.parametrize("before_end", [*range(COMMIT_SIZE + 2), 30, 100, 400, 900])
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "with another"])
 async def test_a_connection_that_breaks_while_a_signal_is_sent_neither_loses_nor_doubles_it(
+    store: Store, proxy: CuttingProxy, before_end: int, others: int
+) -> None:
+    await running(store, "run_1")
+    await running(store, "run_2")
+
+    async def signal() -> Receipt:
+        done = await store.execute([a_signal("run_1"), *(a_signal("run_2") for _ in range(others))])
+        return told(Receipt, done.replies[0])
+
+    await signal()  # statements are prepared
+    before = proxy.forwarded["client"]
+    await signal()
+    size = proxy.forwarded["client"] - before
+    proxy.cut_after(size - before_end, "client")
+    receipt = await signal()
+    assert receipt.outcome == "queued"
+    assert [signal.seq for signal in await store.inbox("run_1")] == [1, 2, 3]
+    assert (await store.inbox("run_1"))[-1].id == receipt.message_id
+
+
+@pytest.mark.parametrize("before_end", [0, 1, 5, 6, 20, 40, 60, 100, 600])
+async def test_an_answer_that_is_lost_on_the_way_back_does_not_double_a_signal(
     store: Store, proxy: CuttingProxy, before_end: int
 ) -> None:
     await running(store, "run_1")
     await store.execute([a_signal("run_1")])  # statements are prepared
-    before = proxy.forwarded["client"]
+    before = proxy.forwarded["server"]
     await store.execute([a_signal("run_1")])
-    size = proxy.forwarded["client"] - before
-    proxy.cut_after(size - before_end, "client")
+    size = proxy.forwarded["server"] - before
+    proxy.cut_after(size - before_end, "server")
     receipt = told(Receipt, await reply_to(store, a_signal("run_1")))
-    assert receipt.outcome == "queued"
     assert [signal.seq for signal in await store.inbox("run_1")] == [1, 2, 3]
     assert (await store.inbox("run_1"))[-1].id == receipt.message_id
 

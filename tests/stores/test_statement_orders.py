@@ -29,7 +29,7 @@ from bide.stores.interface import Store
 from bide.stores.postgres import PostgresStore, batches, transactions
 from bide.stores.postgres.arrays import array
 from bide.stores.postgres.rows import read_run
-from bide.stores.postgres.statements import BEGIN
+from bide.stores.postgres.statements import BEGIN, unless_moved
 from bide.stores.postgres.tables import Tables
 from bide.testing.store_contract.making import (
     HOUR,
@@ -55,6 +55,7 @@ from bide.testing.world import VirtualClock
 from tests.support.transitions import (
     Call,
     Story,
+    Tried,
     admitting,
     claiming,
     deleting_ended,
@@ -746,16 +747,44 @@ async def two_start_or_signal_and_the_end_of_the_holder(store: PostgresStore, cl
     return [*calls, executing("end", a_commit(turn, ending()))]
 
 
-@pytest.mark.parametrize("name", PAIRS)
-async def test_two_calls_do_in_any_order_what_they_do_one_after_the_other(postgres_url: str, name: str) -> None:
-    tried = await try_orders(postgres_url, PAIRS[name].story, cap=CAP)
+async def _never_alone(*_: object) -> None:
+    return None
+
+
+def under_locks(patch: pytest.MonkeyPatch) -> None:
+    """Deliveries and claims that come alone are executed as if they had company."""
+    patch.setattr(transactions.Transactions, "run_alone", _never_alone)
+
+
+async def _try_pair(url: str, name: str) -> Tried:
+    tried = await try_orders(url, PAIRS[name].story, cap=CAP)
     assert tried.verdicts == {"ok": tried.run}, str(tried)
     assert tried.is_complete, str(tried)
+    return tried
+
+
+@pytest.mark.parametrize("name", PAIRS)
+async def test_two_calls_do_in_any_order_what_they_do_one_after_the_other(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    under_locks(monkeypatch)
+    tried = await _try_pair(postgres_url, name)
     assert tried.tales.keys() == PAIRS[name].tales, str(tried)
 
 
+@pytest.mark.parametrize("name", [name for name in PAIRS if re.search("signal|claim", name)])
+async def test_two_calls_that_come_alone_do_the_same_without_locks(postgres_url: str, name: str) -> None:
+    tried = await _try_pair(postgres_url, name)
+    assert tried.tales.keys() <= PAIRS[name].tales, str(tried)  # nobody who only looks is turned away by a lock
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "under locks"])
 @pytest.mark.parametrize("name", TRIPLES)
-async def test_three_calls_do_in_any_order_what_they_do_one_after_the_other(postgres_url: str, name: str) -> None:
+async def test_three_calls_do_in_any_order_what_they_do_one_after_the_other(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, name: str, alone: bool
+) -> None:
+    if not alone:
+        under_locks(monkeypatch)
     tried = await try_orders(postgres_url, TRIPLES[name].story, cap=CAP if ALL else 0, samples=SAMPLES)
     assert tried.verdicts == {"ok": tried.run}, str(tried)
     assert tried.tales.keys() <= TRIPLES[name].tales, str(tried)
@@ -836,6 +865,10 @@ def grants_the_old_epoch(draft: Draft, run: Run, entry: str, data: Mapping[str, 
     return moves.grant(draft, replace(run, epoch=run.epoch - 1), entry, data)
 
 
+def writes_whatever_has_moved(parts: tuple[tuple[str, str], ...]) -> str:
+    return re.sub(r"run\.xmin = (\$\d+)::text::xid", r"\1::text IS NOT NULL", unless_moved(parts))
+
+
 def _tables(kind: type[Tables]) -> Mutation:
     return lambda patch: patch.setattr(batches, "Tables", kind)
 
@@ -863,6 +896,8 @@ class Mutant:
     verdict: str
     dropped: Sequence[tuple[str, str]] = ()
     cap: int = 60
+    alone: bool = False
+    """Whether deliveries and claims that come alone go without locks; what the others spoil would not be reached."""
 
 
 MUTANTS = {
@@ -917,6 +952,20 @@ MUTANTS = {
     "admissions do not lock the intake": Mutant(
         _sql("lock_intake", "FOR UPDATE SKIP LOCKED"), two_admissions_of_one_signal, "doubled"
     ),
+    "a signal alone does not ask whether its run has moved": Mutant(
+        lambda patch: patch.setattr(transactions, "unless_moved", writes_whatever_has_moved),
+        a_park_and_a_signal,
+        "lost",
+        TRIPWIRES,
+        alone=True,
+    ),
+    "a claim alone does not ask whether its run has moved": Mutant(
+        lambda patch: patch.setattr(transactions, "unless_moved", writes_whatever_has_moved),
+        two_claims_of_a_ready_run,
+        "doubled",
+        TRIPWIRES,
+        alone=True,
+    ),
     "retention does not lock the run": Mutant(
         _sql("lock_ended", "FOR UPDATE OF run SKIP LOCKED"), retention_and_a_signal, "unlike any serial order"
     ),
@@ -926,6 +975,8 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 async def test_code_that_breaks_a_rule_is_caught(postgres_url: str, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     mutant = MUTANTS[name]
+    if not mutant.alone:
+        under_locks(monkeypatch)
     tried = await try_orders(
         postgres_url,
         mutant.story,

@@ -105,11 +105,11 @@ def renewing(name: str, run_id: str, epoch: int, lease: timedelta) -> Call:
 
 
 class StoreConnection(GatedConnection):
-    """A connection whose every statement but BEGIN is one step: a BEGIN sees nothing and locks nothing, so whether it
-    comes before or after a rival's statement makes no difference."""
+    """A connection whose every statement but BEGIN and SET is one step: they see nothing and lock nothing, so whether
+    they come before or after a rival's statement makes no difference."""
 
     async def execute(self, *arguments: Any, **options: Any) -> Any:
-        if not str(arguments[0]).lstrip().startswith("BEGIN"):
+        if not str(arguments[0]).lstrip().startswith(("BEGIN", "SET")):
             return await super().execute(*arguments, **options)
         with _ungated():
             return await super().execute(*arguments, **options)

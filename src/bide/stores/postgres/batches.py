@@ -236,7 +236,23 @@ async def _load(tables: Tables, view: View, commands: Sequence[AnyCommand]) -> N
 
 
 async def _turns(tables: Tables, view: View) -> dict[RunId, Turn]:
-    """The turns that were handed out. What the view holds already is not read again: it was read under lock."""
+    """The turns that were handed out."""
+    runs, wanted, parts = begun(view)
+    if wanted.inboxes:
+        parts.add_signals(await tables.load_inboxes(wanted.inboxes))
+    if wanted.waits:
+        parts.add_waits(await tables.load_waits(wanted.waits))
+    if wanted.histories:
+        steps, parts.streams = await tables.load_steps(wanted.histories, wanted.streams)
+        parts.add_steps(steps)
+    joins = parts.joins()
+    if joins:
+        parts.add_children(await tables.load_children(joins))
+    return {run.id: parts.turn(run) for run in runs}
+
+
+def begun(view: View) -> tuple[list[Run], plan.Reads, TurnParts]:
+    """The runs that were handed out, what is to be read for their turns, and what need not be: the view holds it."""
     runs = [view.runs[run_id] for run_id in view.granted]
     wanted = plan.turn_reads(runs)
     parts = TurnParts()
@@ -249,14 +265,4 @@ async def _turns(tables: Tables, view: View) -> dict[RunId, Turn]:
         if key in view.waits:
             parts.add_waits([view.waits[key]])
             wanted.waits.discard(key)
-    if wanted.inboxes:
-        parts.add_signals(await tables.load_inboxes(wanted.inboxes))
-    if wanted.waits:
-        parts.add_waits(await tables.load_waits(wanted.waits))
-    if wanted.histories:
-        steps, parts.streams = await tables.load_steps(wanted.histories, wanted.streams)
-        parts.add_steps(steps)
-    joins = parts.joins()
-    if joins:
-        parts.add_children(await tables.load_children(joins))
-    return {run.id: parts.turn(run) for run in runs}
+    return runs, wanted, parts

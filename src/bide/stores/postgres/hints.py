@@ -17,7 +17,8 @@ from bide.stores.postgres.sessions import Connection, Sessions
 
 log = logging.getLogger("bide.postgres")
 
-QUIET_SECONDS = 0.02
+FIRST_QUIET_SECONDS = 0.005
+LONGEST_QUIET_SECONDS = 0.02
 HEARTBEAT_SECONDS = 5.0
 RECONNECT_SECONDS = 1.0
 Wake = Callable[[], None]
@@ -60,8 +61,11 @@ class Hints:
 
     async def _send_all(self) -> None:
         connection: Connection | None = None
+        quiet = FIRST_QUIET_SECONDS
         try:
             while True:
+                # Few hints go out as they come; many are put together.
+                quiet = min(2 * quiet, LONGEST_QUIET_SECONDS) if self._wanted.is_set() else FIRST_QUIET_SECONDS
                 await self._wanted.wait()
                 self._wanted.clear()
                 try:
@@ -74,7 +78,7 @@ class Hints:
                         connection.terminate()
                     connection = None
                     await asyncio.sleep(RECONNECT_SECONDS)
-                await asyncio.sleep(QUIET_SECONDS)
+                await asyncio.sleep(quiet)
         finally:
             if connection is not None:
                 connection.terminate()

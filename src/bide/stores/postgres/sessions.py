@@ -8,6 +8,7 @@ from typing import TypeAlias
 import asyncpg
 
 from bide.stores.postgres.address import Address
+from bide.stores.postgres.statements import SETTLE
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
@@ -24,11 +25,12 @@ class Sessions:
     def __init__(self, address: Address, size: int, instance: str) -> None:
         self.address = address
         self.has_pooler = address.has_pooler
-        self._name = f"bide {instance}"
+        self.name = f"bide {instance}"
         self._size = size
         self._free = asyncio.Semaphore(size)
         self._idle: list[Connection] = []
         self._used: set[Connection] = set()
+        self._settled: Connection | None = None
 
     async def connect(self, *, cached: bool = True) -> Connection:
         """A new connection that the caller closes. Without the cache it leaves nothing behind on the server."""
@@ -39,7 +41,7 @@ class Sessions:
             statement_cache_size=CACHED_STATEMENTS if cached and not self.has_pooler else 0,
             max_cached_statement_lifetime=0,
             max_cacheable_statement_size=0,
-            server_settings={"application_name": self._name},
+            server_settings={"application_name": self.name},
             connection_class=self.connection_class,
         )
         return connection
@@ -73,6 +75,24 @@ class Sessions:
         connection.terminate()
         self._free.release()
 
+    async def settled(self) -> Connection:
+        """The connection whose settings stay, for statements that are transactions by themselves; one at a time."""
+        if self._settled is None or self._settled.is_closed():
+            connection = await self.connect()
+            try:
+                await connection.execute(SETTLE)
+            except BaseException:
+                connection.terminate()
+                raise
+            self._settled = connection
+        return self._settled
+
+    def unsettle(self) -> None:
+        """That connection broke, or nobody knows in which state it is."""
+        if self._settled is not None:
+            self._settled.terminate()
+        self._settled = None
+
     def forget_idle(self) -> None:
         """Close what is idle: after an error that the others have met or will meet too."""
         while self._idle:
@@ -82,3 +102,4 @@ class Sessions:
         for connection in [*self._idle, *self._used]:
             connection.terminate()
         self._idle.clear()
+        self.unsettle()

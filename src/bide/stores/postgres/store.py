@@ -53,6 +53,7 @@ from bide.stores.postgres.failures import is_refusal, unavailable
 from bide.stores.postgres.hints import Hints
 from bide.stores.postgres.keys import note_keys
 from bide.stores.postgres.leases import Leases
+from bide.stores.postgres.lone import LoneClaim, LoneDelivery, lone_delivery
 from bide.stores.postgres.retention import Retention
 from bide.stores.postgres.rows import read_unit
 from bide.stores.postgres.sealed import PLAIN, Rows
@@ -100,6 +101,7 @@ class PostgresStore(PostgresAccess):
         self._hints = Hints(self._sessions, instance) if hints else None
         self._leases = Leases(self._sessions, self._sql, now)
         self._running: set[asyncio.Task[Any]] = set()
+        self._claims_many = False
 
     async def open(self) -> None:
         try:
@@ -166,7 +168,9 @@ class PostgresStore(PostgresAccess):
         if not commands:
             return Executed(replies=[]), offer
         try:
-            outcome = await self._transactions.run(Batch(commands, offer, self._now))
+            outcome = await self._alone(commands, offer)
+            if outcome is None:
+                outcome = await self._transactions.run(Batch(commands, offer, self._now))
         except Exception as error:
             if not is_refusal(error):
                 raise
@@ -176,6 +180,12 @@ class PostgresStore(PostgresAccess):
         if offer is not None:
             offer = msgspec.structs.replace(offer, slots=outcome.slots)
         return self._noted(outcome), offer
+
+    async def _alone(self, commands: Sequence[AnyCommand], offer: Offer | None) -> Outcome | None:
+        command = lone_delivery(commands)
+        if command is None:
+            return None
+        return await self._transactions.run_alone(LoneDelivery(command, offer, self._now))
 
     async def _both_halves(self, commands: Sequence[AnyCommand], offer: Offer | None) -> tuple[Executed, Offer | None]:
         middle = len(commands) // 2
@@ -242,7 +252,17 @@ class PostgresStore(PostgresAccess):
     # -- claim
 
     async def claim(self, offer: Offer) -> Executed:
-        return await self._unharmed(self._run_readable(DueRuns(offer, self._now)))
+        return await self._unharmed(self._claim(offer))
+
+    async def _claim(self, offer: Offer) -> Executed:
+        if offer.slots and not self._claims_many:
+            lone = LoneClaim(offer, self._now)
+            outcome = await self._transactions.run_alone(lone)
+            if outcome is not None or lone.is_nothing_due:
+                return self._noted(outcome)
+        done = await self._run_readable(DueRuns(offer, self._now))
+        self._claims_many = len(done.replies) > 1  # then there are more, most likely
+        return done
 
     def renew(self, worker: str, claims: Mapping[RunId, int], lease: timedelta) -> set[RunId]:
         return self._leases.renew(claims, lease)

@@ -99,7 +99,7 @@ class Tables:
         if changes.is_empty:
             return
         try:
-            await self._transaction.write(changes, list(_parts(changes, known, self._rows)))
+            await self._transaction.write(changes, list(parts_of(changes, known, self._rows)))
         except asyncpg.UniqueViolationError as error:
             if not changes.runs_inserted:
                 raise
@@ -168,39 +168,51 @@ class Known:
         self.waits = dict(waits)
 
 
-def _parts(changes: Changes, known: Known, rows: Rows) -> Iterator[Part]:
+def parts_of(changes: Changes, known: Known, rows: Rows) -> Iterator[Part]:
     """What most batches write. Each part touches another table or other rows than the rest."""
     if changes.runs_inserted:
-        yield "insert_runs", arrays(rows.run_columns(_by_id(changes.runs_inserted)))
-    if changes.runs_updated:
-        yield "update_runs", arrays(rows.run_changes(_by_id(changes.runs_updated), known.runs))
+        yield "insert_runs", rows.run_columns(_by_id(changes.runs_inserted))
+    if updated := _touched(changes, known):
+        yield "update_runs", rows.run_changes(_by_id(updated), known.runs)
     if changes.waits_inserted:
-        yield "insert_waits", arrays(rows.wait_columns(changes.waits_inserted.values()))
+        yield "insert_waits", rows.wait_columns(changes.waits_inserted.values())
     if changes.waits_updated:
-        yield "update_waits", arrays(_updated_waits(changes.waits_updated, known.waits, rows))
+        yield "update_waits", _updated_waits(changes.waits_updated, known.waits, rows)
     if changes.inbox_inserted:
-        yield "insert_signals", arrays(rows.columns(changes.inbox_inserted.values()))
+        yield "insert_signals", rows.columns(changes.inbox_inserted.values())
     if changes.inbox_deleted:
-        yield "delete_signals", _keys(changes.inbox_deleted)
+        yield "delete_signals", _transposed(changes.inbox_deleted)
     yield from _put_and_delete(rows, "queue", dict(sorted(changes.queue.items())))
     # The timer of a wait is its own column `due_at`; only those of runs have rows.
     yield from _put_and_delete(rows, "timers", {key: timer for key, timer in changes.timers.items() if key[1] == 0})
     yield from _put_and_delete(rows, "steps", changes.steps)
     if changes.units:
-        yield "put_units", arrays(rows.columns(unit for _, unit in sorted(changes.units.items())))
+        yield "put_units", rows.columns(unit for _, unit in sorted(changes.units.items()))
     if changes.items:
-        yield "put_items", arrays(rows.columns(item for _, item in sorted(changes.items.items())))
+        yield "put_items", rows.columns(item for _, item in sorted(changes.items.items()))
     if changes.entries:
-        yield "insert_pages", arrays(rows.page_columns(changes.pages()))
+        yield "insert_pages", rows.page_columns(changes.pages())
+
+
+def _touched(changes: Changes, known: Known) -> Mapping[RunId, Run]:
+    """The runs to update: those that changed, and those of which only a wait did.
+
+    By the row of its run, a delivery that comes alone sees whether anything that it rests on has moved.
+    """
+    waits = (*changes.waits_updated, *changes.waits_inserted, *changes.outside.terms)
+    touched = {run_id for run_id, _ in waits} - changes.runs_updated.keys() - changes.runs_inserted.keys()
+    if not touched:
+        return changes.runs_updated
+    return {**changes.runs_updated, **{run_id: known.runs[run_id] for run_id in touched}}
 
 
 def _put_and_delete(rows: Rows, table: str, changed: Mapping[Any, Record | None]) -> Iterator[Part]:
     put = [row for row in changed.values() if row is not None]
     if put:
-        yield f"put_{table}", arrays(rows.columns(put))
+        yield f"put_{table}", rows.columns(put)
     if len(put) < len(changed):
         gone = [key if isinstance(key, tuple) else (key,) for key, row in changed.items() if row is None]
-        yield f"delete_{table}", _keys(gone)
+        yield f"delete_{table}", _transposed(gone)
 
 
 def _updated_waits(updated: Mapping[RowKey, Wait], before: Mapping[RowKey, Wait], rows: Rows) -> Columns:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from datetime import datetime
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import asyncpg
 
 from bide.core.batch import Changes
 from bide.errors import StoreUnavailable
+from bide.stores.postgres.arrays import array
 from bide.stores.postgres.failures import (
     POOLER_STATES,
     Rivalled,
@@ -22,11 +24,11 @@ from bide.stores.postgres.failures import (
 )
 from bide.stores.postgres.sealed import PLAIN, Rows
 from bide.stores.postgres.sessions import Connection, Sessions
-from bide.stores.postgres.statements import BEGIN, together
+from bide.stores.postgres.statements import BEGIN, of_one_row, together, unless_moved
 
 T = TypeVar("T")
 Random = Callable[[], float]
-Part: TypeAlias = tuple[str, Sequence[str | None]]  # a statement's name and its parameters
+Part: TypeAlias = tuple[str, Sequence[Sequence[Any]]]  # a statement's name, and the columns that are its parameters
 log = logging.getLogger("bide.postgres")
 
 PATIENCE_SECONDS = 10.0
@@ -44,6 +46,7 @@ class Transaction:
         self._connection = connection
         self.rows = rows
         self._sql = sql
+        self.backend = connection.get_server_pid()
         self.id: str | None = None  # the server's number for it, once something was written
         self.changes: Changes | None = None  # what was written under that number
         self.round_trips = 0
@@ -54,11 +57,45 @@ class Transaction:
 
     async def write(self, changes: Changes, parts: Sequence[Part]) -> None:
         """Write *changes*, of which *parts* are the statements, in one round trip."""
-        statement = together(tuple((name, self._sql[name]) for name, _ in parts))
-        parameters = [parameter for _, parameters in parts for parameter in parameters]
+        texts, parameters = self._prepared(parts)
         self.round_trips += 1
-        [(self.id,)] = await self._connection.fetch(statement, *parameters)
+        [(self.id,)] = await self._connection.fetch(together(texts), *parameters)
         self.changes = changes
+
+    async def write_unless_moved(self, changes: Changes, parts: Sequence[Part], version: str) -> None:
+        """The same as a transaction of its own, whose first part updates the one run of which *version* was read.
+
+        Raises `asyncpg.DivisionByZeroError` where its row is another by now.
+        """
+        texts, parameters = self._prepared(parts)
+        parameters.insert(len(parts[0][1]), version)
+        self.changes = changes  # before it is sent: the answer may get lost
+        self.round_trips += 1
+        await self._connection.fetch(unless_moved(texts), *parameters)
+
+    def _prepared(self, parts: Sequence[Part]) -> tuple[tuple[tuple[str, str], ...], list[Any]]:
+        """The texts of the statements, and their parameters one after the other."""
+        is_one_row = all(len(column) == 1 for _, columns in parts for column in columns)
+        texts, parameters = [], list[Any]()
+        for name, columns in parts:
+            text = self._sql[name]
+            values = of_one_row(text) if is_one_row else text
+            parameters += [_written(column[0]) for column in columns] if values != text else map(array, columns)
+            texts.append((name, values))
+        return tuple(texts), parameters
+
+
+def _written(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+class Lone(NamedTuple, Generic[T]):
+    """What is to be written alone: the first of *parts* updates the run of which *version* was read."""
+
+    result: T
+    changes: Changes
+    parts: Sequence[Part]
+    version: str
 
 
 class Transactions:
@@ -70,6 +107,7 @@ class Transactions:
         self._sql = sql
         self._random = random
         self._patience = patience
+        self._is_alone = False
         self.round_trips = 0
 
     async def run(self, body: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -79,6 +117,43 @@ class Transactions:
         lets errors pass for which a row of the batch is to blame.
         """
         return await self._persistently(lambda: self._attempt(body))
+
+    async def run_alone(self, body: Callable[[Transaction], Awaitable[Lone[T] | None]]) -> T | None:
+        """What *body* made, if it was written; None where nothing was, and it is for `run` to do it or to say why not.
+
+        There is no transaction around what *body* reads. Behind a pooler there is no connection whose settings stay.
+        """
+        if self._is_alone or self._sessions.has_pooler:
+            return None
+        self._is_alone = True
+        try:
+            return await self._attempt_alone(body)
+        finally:
+            self._is_alone = False
+
+    async def _attempt_alone(self, body: Callable[[Transaction], Awaitable[Lone[T] | None]]) -> T | None:
+        try:
+            connection = await self._sessions.settled()
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            return None
+        transaction = Transaction(connection, self._sql, self._rows)
+        made: Lone[T] | None = None
+        is_clean = is_unknown = False
+        try:
+            made = await body(transaction)
+            if made is not None:
+                await transaction.write_unless_moved(made.changes, made.parts, made.version)
+            is_clean = True
+            return made.result if made is not None else None
+        except Exception as error:
+            is_clean = is_refusal(error) or state_of(error)[:2] in ("40", "55")
+            is_unknown = transaction.changes is not None and not is_clean and is_lost_connection(error)
+            log.info("not done alone: %s", error)
+        finally:
+            self.round_trips += transaction.round_trips
+            if not is_clean:
+                self._sessions.unsettle()
+        return made.result if made is not None and is_unknown and await self._has_committed(transaction) else None
 
     async def read(self, statement: str, *parameters: object) -> list[asyncpg.Record]:
         """One statement outside any transaction of ours."""
@@ -205,6 +280,8 @@ class Transactions:
     async def _status_of(self, transaction: Transaction) -> str:
         connection = await self._sessions.connect()
         try:
+            if transaction.id is None:
+                return await self._status_of_lone(connection, transaction)
             # A server that has never heard of the number lost it with everything after its last flush.
             status: Any = await connection.fetchval(self._sql["select_transaction_status"], transaction.id)
             if status == "in progress":
@@ -216,6 +293,12 @@ class Transactions:
             return "aborted"
         finally:
             connection.terminate()
+
+    async def _status_of_lone(self, connection: Connection, transaction: Transaction) -> str:
+        """Its number came with the answer, and is lost: once nobody is at it any more, its page tells."""
+        if await connection.fetch(self._sql["end_lost_backend"], transaction.backend, self._sessions.name):
+            return "in progress"
+        return "committed" if await self._shows(connection, transaction) else "aborted"
 
     async def _shows(self, connection: Connection, transaction: Transaction) -> bool:
         """Whether a page of the ledger that the transaction wrote is there.
