@@ -95,6 +95,50 @@ def test_W4_processes_on_a_shared_database_refuse_to_start_without_a_secret(bide
         assert (given.code, "BIDE_RESUME_SECRETS" in given.err) == (1, False)
 
 
+@pytest.mark.parametrize("verb", ["serve", "worker"])
+@pytest.mark.parametrize(
+    ("url", "more", "says"),
+    [
+        ("http://shop.example", {}, "BIDE_ALLOW_HTTP"),
+        ("http://shop.example", {"BIDE_ALLOW_HTTP": "true"}, None),
+        ("http://localhost:8000", {}, None),
+        ("https://shop.example/flows", {}, None),
+        ("shop.example", {}, "https://host"),
+        ("ftp://shop.example", {"BIDE_ALLOW_HTTP": "true"}, "https://host"),
+    ],
+)
+def test_links_that_could_be_read_on_their_way_are_refused_at_the_start(
+    bide: Bide, monkeypatch: pytest.MonkeyPatch, verb: str, url: str, more: dict[str, str], says: str | None
+) -> None:
+    """T15: before the database is asked for anything; without objection, it is the database that is missing here."""
+    for name, value in {"BIDE_RESUME_SECRETS": "s1:0123456789abcdef0123", "BIDE_PUBLIC_URL": url, **more}.items():
+        monkeypatch.setenv(name, value)
+
+    said = bide(verb, "shop.py", "--store", "postgresql://nobody@127.0.0.1:1/x")
+
+    assert said.code == 1
+    assert says in said.err if says else "public_url" not in said.err
+    assert "Traceback" not in said.err
+
+
+def test_serve_answers_to_its_public_name_alone(bide: Bide) -> None:
+    """T14, T15: a real server behind a proxy that lets every Host through."""
+    key = bide("keys", "create", "--json").json["key"]
+    process = bide.process("serve", "shop.py", "--port", "0", "--json", BIDE_PUBLIC_URL="https://flows.shop.example")
+    url = ready(process)["url"]
+    headers = {"Authorization": f"Bearer {key}"}
+
+    def status(host: str, path: str = "/v1/runs") -> int:
+        return httpx.get(f"{url}{path}", headers={**headers, "Host": host}).status_code
+
+    assert [status(host) for host in ("flows.shop.example", "evil.example")] == [200, 421]
+    assert status("10.0.0.7:8000", "/readyz") == 200
+    direct = httpx.get(f"{url}/v1/runs", headers=headers)
+    assert (direct.status_code, direct.headers["strict-transport-security"]) == (200, "max-age=31536000")
+    process.send_signal(signal.SIGTERM)
+    assert bide.finished(process).code == 0
+
+
 def test_slow_clients_do_not_hold_the_server(bide: Bide) -> None:
     """T42, T43: heads that trickle are turned away, and meanwhile others are answered."""
     process = bide.process("dev", "shop.py", "--port", "0", "--json", "--no-reload")

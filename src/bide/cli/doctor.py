@@ -20,8 +20,8 @@ from bide.cli.usage import AppOption, JsonOption, StoreOption, WorkspaceOption
 from bide.core.ages import spoken
 from bide.core.durations import format_duration
 from bide.core.records import FINAL, Run, Wait
-from bide.engine.settings import Settings
-from bide.errors import BideError
+from bide.engine.settings import Settings, check_public_url
+from bide.errors import BadConfiguration, BideError
 from bide.stores.interface import RunFilter, Store, WaitFilter
 
 if TYPE_CHECKING:
@@ -174,6 +174,16 @@ def _of_settings(settings: Settings, environment: Mapping[str, str]) -> Iterator
             f"poll_interval ({format_duration(settings.poll_interval)}) is longer than the lease "
             f"({format_duration(settings.lease)}), so the runs of a dead worker are found late",
             "Make poll_interval shorter.",
+        )
+    try:
+        check_public_url(settings)
+    except BadConfiguration as error:
+        yield Finding("problem", str(error), "`bide serve` and `bide worker` do not start with it.")
+    if "public_url" not in settings.sources and settings.store.startswith("postgres"):
+        yield Finding(
+            "notice",
+            f"public_url is not set, so resume links lead to {settings.public_url}",
+            "Set BIDE_PUBLIC_URL to where the outside reaches `bide serve`.",
         )
     if settings.store.startswith("memory:"):
         yield Finding("notice", "a memory:// store dies with its process", "Use sqlite:///bide.db or postgresql://…")

@@ -12,13 +12,14 @@ from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import msgspec
 import typer
 
 from bide.cli.access import make_key
 from bide.cli.output import Output, to_json
-from bide.cli.session import Target, check_secrets, without_password
+from bide.cli.session import Target, check_links, without_password
 from bide.cli.usage import AppOption, JsonOption, StoreOption, UsageProblem, WorkspaceOption
 from bide.core.access import SCOPES
 from bide.core.durations import parse_duration
@@ -51,7 +52,8 @@ def serve(
     """Serve the HTTP API. Workers run elsewhere: `bide worker`."""
     aim = _aim("serve", target or app, store, workspace, json)
     found = aim.open_app()
-    check_secrets(found)
+    check_links(found)
+    _name(found, host)
     _log()
     return run_quickly(_serve(aim, found, found.opened(), host, port))
 
@@ -79,6 +81,13 @@ def dev(
         print(f"{watched.changed} changed: starting again", file=sys.stderr, flush=True)
         os.execv(sys.executable, [sys.executable, "-m", "bide", *sys.argv[1:]])
     return code
+
+
+def _name(app: App, host: str) -> None:
+    """A server that was told what it is called answers to that, and to the address it listens on (T14)."""
+    settings = app.settings()
+    if "public_url" in settings.sources and not settings.allowed_hosts:
+        app.configure(allowed_hosts=f"{urlsplit(settings.public_url).hostname},{host}")
 
 
 def run_quickly(serving: Coroutine[Any, Any, int]) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bide.cli.output import Output
 from bide.cli.usage import NEEDS_STORE, UsageProblem
+from bide.engine.settings import check_public_url
 from bide.errors import BadConfiguration, RunNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -229,9 +230,10 @@ def without_password(url: str) -> str:
     return f"{scheme}{separator}{user.partition(':')[0]}@{host}" if at else url
 
 
-def check_secrets(app: App) -> None:
-    """Processes that share a database must sign alike: the secret comes from outside there (W4)."""
+def check_links(app: App) -> None:
+    """Links that are sent must lead here; and processes that share a database must sign alike (W4)."""
     settings = app.settings()
+    check_public_url(settings)
     if settings.store.startswith(("postgresql:", "postgres:")) and not settings.resume_secrets:
         raise BadConfiguration(
             "resume links need a secret that every process knows: set BIDE_RESUME_SECRETS=id:secret "

@@ -18,7 +18,7 @@ import msgspec
 import typer
 
 from bide.cli.output import Output, to_json
-from bide.cli.session import Target, check_secrets, without_password
+from bide.cli.session import Target, check_links, without_password
 from bide.cli.usage import AppOption, JsonOption, StoreOption, UsageProblem, WorkspaceOption
 from bide.errors import BadConfiguration
 
@@ -81,7 +81,7 @@ def worker(
         from bide.cli.supervisor import supervise
 
         found = aim.open_app()
-        check_secrets(found)  # what is wrong is said once, and not by every child
+        check_links(found)  # what is wrong is said once, and not by every child
         if found.settings().metrics_port:
             raise UsageProblem("metrics_port is one port and cannot be shared by --processes; start them one by one")
         return supervise(_child_command(aim, queues, concurrency), processes, _announcer(json))
@@ -121,7 +121,7 @@ def _announcer(as_json: bool) -> Callable[[list[Ready]], None]:
 
 def _work_here(aim: Target, queues: frozenset[str], concurrency: int | None, lifeline_fd: int | None) -> int:
     app = aim.open_app()
-    check_secrets(app)
+    check_links(app)
     if concurrency is not None:
         app.configure(concurrency=concurrency)
     if not logging.root.handlers:  # the app may have set up its own

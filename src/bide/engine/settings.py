@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from bide.core.durations import BadDuration, parse_duration
 from bide.errors import BadConfiguration
 
 DEFAULT_STORE = "sqlite:///bide.db"
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Settings:
     ledger_secrets: str = ""
     payload_keys: str = field(default="", repr=False)
     public_url: str = "http://localhost:8000"
+    allowed_hosts: str = ""
+    allow_http: bool = False
     resume_secrets: str = ""
     longest_poll: timedelta = timedelta(seconds=60)
     metrics_port: int = 0
@@ -82,6 +86,37 @@ def load_settings(
                 sources[setting.name] = source
                 break
     return Settings(**values, sources=sources)
+
+
+def names_of(text: str) -> list[str]:
+    """The names of a setting that lists several.
+
+    >>> names_of("shop.example, *.shop.example,")
+    ['shop.example', '*.shop.example']
+    """
+    return [name.strip().lower() for name in text.split(",") if name.strip()]
+
+
+def check_public_url(settings: Settings) -> None:
+    """Raise `BadConfiguration` where the links that are sent lead nowhere, or could be read on their way (T15).
+
+    >>> check_public_url(Settings(public_url="https://shop.example/flows"))
+    """
+    try:
+        url = urlsplit(settings.public_url)
+        is_url = url.scheme in ("http", "https") and bool(url.hostname) and not (url.query or url.fragment)
+    except ValueError:
+        is_url = False
+    if not is_url:
+        raise BadConfiguration(
+            f"public_url is {settings.public_url!r}, and links begin with it: write https://host or https://host/path"
+        )
+    is_shared = settings.store.startswith(("postgresql:", "postgres:"))
+    if is_shared and url.scheme == "http" and url.hostname not in LOOPBACK and not settings.allow_http:
+        raise BadConfiguration(
+            f"public_url is {settings.public_url!r}: whoever listens on the way could use the links that are sent; "
+            "give it with https://, or set BIDE_ALLOW_HTTP=true where nobody can listen"
+        )
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -128,6 +128,7 @@ class Endpoint:
     max_bytes: int | None = None
     is_public: bool = False  # needs no key
     is_raw: bool = False  # reads its body itself
+    is_probe: bool = False  # asked by those who watch over processes, under whatever address they know
     media_type: str = "application/json"  # of the answers
     refusals: tuple[int, ...] = ()  # statuses of problems beyond those that every call may have
 

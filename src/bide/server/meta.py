@@ -92,9 +92,9 @@ ROWS
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/healthz", healthz, None, "Whether this process answers", is_public=True),
-    Endpoint("GET", "/readyz", readyz, None, "Whether the store answers too", is_public=True),
-    Endpoint("GET", "/metrics", metrics, "admin", "Figures for Prometheus"),
+    Endpoint("GET", "/healthz", healthz, None, "Whether this process answers", is_public=True, is_probe=True),
+    Endpoint("GET", "/readyz", readyz, None, "Whether the store answers too", is_public=True, is_probe=True),
+    Endpoint("GET", "/metrics", metrics, "admin", "Figures for Prometheus", is_probe=True),
     Endpoint("GET", "/openapi.json", openapi, None, "This description", is_public=True),
     Endpoint("GET", "/docs", docs, None, "This description, for people", is_public=True),
 )

@@ -24,6 +24,7 @@ TITLES: Final = {
     410: "Gone",
     413: "Payload too large",
     415: "Unsupported media type",
+    421: "Misdirected request",
     422: "Invalid data",
     429: "Too many requests",
     500: "Internal error",

@@ -20,6 +20,7 @@ from bide.engine.runtime import Runtime
 from bide.errors import Forbidden, Invalid
 from bide.server.bodies import ENVELOPE, Gone, header, parse_json, read_body
 from bide.server.calls import Answer, Call, Endpoint, HttpClient, digest_of
+from bide.server.hosts import Site
 from bide.server.keys import Keys
 from bide.server.problems import TYPE, Refusal, problem, refusal_of
 
@@ -52,6 +53,8 @@ class Api:
         self._table = _Table(self.endpoints)
         self._keys: Keys | None = None
         self._keys_of: Runtime | None = None
+        self._site: Site | None = None
+        self._site_of: Runtime | None = None
         self._body_seconds = body_seconds
 
     def leave(self) -> None:
@@ -73,14 +76,19 @@ class Api:
             response = refused(refusal)
         if self._keys_of is not None:
             self._keys_of.count(REQUESTS, str(getattr(response, "status_code", 200)))
-        if scope["method"] == "HEAD" and isinstance(response, Response):
-            response.body = b""
+        if isinstance(response, Response):
+            if self._site is not None:
+                self._site.mark(response)
+            if scope["method"] == "HEAD":
+                response.body = b""
         await response(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Any:
         segments = _segments(scope)
         endpoint, path = self._table.find(scope["method"], segments)
         runtime = await self._open()
+        if not endpoint.is_probe:
+            self._site_for(runtime).check(scope)
         if endpoint.is_public:
             key = _ANONYMOUS
         else:
@@ -118,6 +126,11 @@ class Api:
                 await endpoint.found(call)
                 await endpoint.is_open(call)
             raise
+
+    def _site_for(self, runtime: Runtime) -> Site:
+        if self._site is None or self._site_of is not runtime:
+            self._site, self._site_of = Site(runtime.settings), runtime
+        return self._site
 
     def _keys_for(self, runtime: Runtime) -> Keys:
         if self._keys is None or self._keys_of is not runtime:

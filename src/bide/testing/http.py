@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -90,6 +91,14 @@ class _Parts(httpx.AsyncByteStream):
         await asyncio.wait({self._task})
 
 
+def _base(runtime: Runtime) -> str:
+    """Any name will do, unless the app answers to its own alone."""
+    if not runtime.settings.allowed_hosts:
+        return BASE_URL
+    public = urlsplit(runtime.settings.public_url)
+    return f"{public.scheme}://{public.netloc}"
+
+
 def http_client(
     runtime: Runtime, workspace: str, scopes: Sequence[str], settle: Callable[[], Awaitable[None]] | None
 ) -> httpx.AsyncClient:
@@ -107,6 +116,6 @@ def http_client(
     )
     return httpx.AsyncClient(
         transport=WorldTransport(Server(opened), key, runtime, settle),
-        base_url=BASE_URL,
+        base_url=_base(runtime),
         headers={"Authorization": f"Bearer {text}"},
     )
