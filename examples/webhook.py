@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import time
 from typing import Any
 
 import httpx
@@ -20,7 +21,8 @@ from starlette.routing import Route
 import bide
 import bide.testing
 
-SECRET = b"whsec_example"  # shared with the provider
+SECRET = "whsec_example"  # shared with the provider
+SIGNATURE = bide.WebhookSignature(SECRET, scheme="stripe")
 app = bide.App("payments", store="memory://")
 
 
@@ -35,9 +37,10 @@ def hook(client: Any) -> Starlette:
 
     async def receive(request: Request) -> Response:
         raw = await request.body()
-        given = request.headers.get("signature", "")
-        if not hmac.compare_digest(given, signature(raw)):
-            return JSONResponse({"error": "wrong signature"}, 401)
+        try:
+            SIGNATURE.check(request.headers.items(), raw)
+        except bide.BadSignature as error:
+            return JSONResponse({"error": str(error)}, 401)
         event = json.loads(raw)
         key = f"order:{event['order']}"
         receipt = await client.signal(key, event["type"], event["data"], dedup_key=event["id"], check=False)
@@ -48,7 +51,9 @@ def hook(client: Any) -> Starlette:
 
 
 def signature(raw: bytes) -> str:
-    return hmac.digest(SECRET, raw, hashlib.sha256).hex()
+    """As the provider signs."""
+    now = int(time.time())
+    return f"t={now},v1={hmac.digest(SECRET.encode(), f'{now}.'.encode() + raw, hashlib.sha256).hex()}"
 
 
 async def main() -> None:
@@ -59,7 +64,7 @@ async def main() -> None:
             async def send(event: dict[str, Any], sign: bool = True) -> None:
                 raw = json.dumps(event).encode()
                 said = await provider.post(
-                    "/webhook", content=raw, headers={"signature": signature(raw)} if sign else {}
+                    "/webhook", content=raw, headers={"stripe-signature": signature(raw)} if sign else {}
                 )
                 print(said.status_code, said.json())
 

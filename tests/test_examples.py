@@ -116,7 +116,7 @@ TOLD = {
     ],
     "webhook": [
         "503 {'outcome': 'no_target'}",
-        "401 {'error': 'wrong signature'}",
+        "401 {'error': 'the header stripe-signature is missing'}",
         "200 {'outcome': 'woke'}",
         "200 {'outcome': 'duplicate'}",
         "order 7: 49 paid",

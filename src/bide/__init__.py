@@ -30,6 +30,7 @@ from bide.errors import (
     BadDefinition,
     BadExpression,
     BadInput,
+    BadSignature,
     BideError,
     Cancelled,
     ConflictingAnswer,
@@ -82,7 +83,7 @@ from bide.errors import (
 )
 from bide.stores.encryption import AesGcm
 from bide.stores.sealing import Codec
-from bide.transports import Kafka, Webhook
+from bide.transports import Kafka, Webhook, WebhookSignature
 from bide.views import (
     DeadLetterInfo,
     Explanation,
@@ -114,6 +115,7 @@ __all__ = [
     "BadDefinition",
     "BadExpression",
     "BadInput",
+    "BadSignature",
     "BideError",
     "Callback",
     "Cancelled",
@@ -214,6 +216,7 @@ __all__ = [
     "WaitTimeoutError",
     "WaitsChanged",
     "Webhook",
+    "WebhookSignature",
     "Workflow",
     "WorkspaceExists",
     "WorkspaceNotFound",

@@ -27,7 +27,7 @@ from bide.core.durations import Duration, parse_duration
 from bide.core.governing import Action, Rule
 from bide.core.redaction import check_names
 from bide.core.retrying import RetryPolicy
-from bide.engine.definitions import Definition, Registry
+from bide.engine.definitions import Definition, MessageSignature, Registry
 from bide.engine.engine import Engine
 from bide.engine.outbox import Task
 from bide.engine.ports import Ports
@@ -348,6 +348,23 @@ class App:
         self.registry.notifiers[called] = fn
         fn.__bide_notifier__ = called
         return fn
+
+    def signature(self, name: str, signature: MessageSignature) -> None:
+        """Name what a provider signs its webhooks with; a callback asks for it with `signed=`.
+
+        >>> import bide
+        >>> app = App()
+        >>> app.signature("pay", bide.WebhookSignature("whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3"))
+        """
+        try:
+            check_text(name, "the signature's name")
+        except BadInput as error:
+            raise BadDefinition(str(error)) from error
+        if not callable(getattr(signature, "check", None)):
+            raise BadDefinition(f"app.signature takes a bide.WebhookSignature, not {type(signature).__name__}")
+        if name in self.registry.signatures:
+            raise BadDefinition(f"a signature {name!r} is registered already; give one of them another name")
+        self.registry.signatures[name] = signature
 
     def groups(self, fn: G) -> G:
         """Register the function, sync or async, that says which groups a principal is in.

@@ -37,6 +37,7 @@ BideError                        catch this to catch us
 │  └─ ApprovalNeeded             a policy wants a person's approval first
 ├─ Forbidden                     not for who they are, or the key may not (HTTP 403)
 ├─ Unauthorized                  no key, or one that is not good (HTTP 401)
+│  └─ BadSignature               nothing proves who sent a webhook
 ├─ TooManyRequests               the key's rate is used up (HTTP 429)
 ├─ TransactionOpen               write after the open transaction, or inside it
 ├─ RunEnded                      raised by `result`
@@ -581,6 +582,16 @@ class Unauthorized(BideError):
 
     code = "unauthorized"
     status = 401
+
+
+class BadSignature(Unauthorized):
+    """A webhook that its provider did not sign, or not lately. Answer it with 401.
+
+    >>> print(BadSignature("it was signed too long ago"))
+    it was signed too long ago
+    """
+
+    code = "bad_signature"
 
 
 class Forbidden(BideError):

@@ -207,3 +207,36 @@ def test_urls_that_cannot_be_used_are_refused(url: str) -> None:
 def test_secrets_that_cannot_be_used_are_refused(secret: str) -> None:
     with pytest.raises(bide.BadConfiguration, match="secret"):
         bide.Webhook("https://host/", secret=secret)
+
+
+async def test_one_address_gets_so_many_requests_a_second_whoever_sends_them() -> None:
+    """T64: two webhooks that lead to one address keep to the slower pace together."""
+    arrived: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    async def respond(writer: asyncio.StreamWriter) -> None:
+        arrived.append(loop.time())
+        await response("202 Accepted")(writer)
+
+    async with server(respond) as (url, _):
+        one = bide.Webhook(url, allow_private=True, rate=4)
+        other = bide.Webhook(url.replace("/requests", "/others"), allow_private=True, rate=20, name="other")
+        began = loop.time()
+        await one.dispatch([REQUEST])
+        results = await asyncio.gather(one.dispatch([REQUEST] * 5), other.dispatch([REQUEST] * 4))
+
+    assert [result for sent in results for result in sent] == [Sent()] * 9
+    assert len(arrived) == 10
+    assert max(arrived) - began >= 1.5  # four at once, then one every quarter of a second; slower is no mistake
+
+
+@pytest.mark.parametrize("rate", [0, -1, True, "fast", float("nan"), float("inf")])
+def test_a_rate_that_cannot_be_kept_is_refused(rate: object) -> None:
+    with pytest.raises(bide.BadConfiguration, match="rate"):
+        bide.Webhook("https://pay.example", rate=rate)  # type: ignore[arg-type]
+
+
+def test_a_slow_pace_takes_few_requests_at_once() -> None:
+    """T64, U7: what is handed over together is sent before its lease ends, so it is not sent twice."""
+    assert bide.Webhook("https://pay.example", rate=0.5).at_once == 5
+    assert bide.Webhook("https://pay.example").at_once == 1000

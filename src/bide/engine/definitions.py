@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
 from bide.core.commands import Consumed, EventReceipt, Move
@@ -110,6 +110,14 @@ class Workable(Protocol):
         """Do the work of these items, all of one stage; an outcome for each. Raises nothing that user code raised."""
 
 
+class MessageSignature(Protocol):
+    """What tells the messages of one provider from others'."""
+
+    def check(self, headers: Iterable[tuple[str, str]], body: bytes, *, now: datetime) -> str:
+        """The id of a genuine message; raises `BadSignature`."""
+        ...
+
+
 class Registry:
     """The definitions of one app, by name and version, and the policies that govern their runs.
 
@@ -123,6 +131,7 @@ class Registry:
         self._declared: set[str] = set()
         self.transports: dict[str, Transport] = {}
         self.notifiers: dict[str, Callable[..., Any]] = {}
+        self.signatures: dict[str, MessageSignature] = {}
         self.groups: Callable[[str], Any] | None = None  # who is in which groups
 
     def add(self, definition: Definition) -> None:

@@ -69,7 +69,7 @@ class Dispatcher:
             raise LookupError(f"transport {terms.transport!r} is not registered in this process; there are: {known}")
         goes_on = True
         while goes_on:
-            rows = await self._page(wait, terms, item)
+            rows = await self._page(wait, terms, item, min(AT_ONCE, getattr(transport, "at_once", AT_ONCE)))
             self._engine.probe.reached("before", wait.key)
             results = await self._send(transport, wait, rows) if rows else ()
             self._engine.probe.reached("after_code", wait.key)
@@ -82,13 +82,12 @@ class Dispatcher:
             self._engine.probe.reached("after_commit", wait.key)
             chore = replace(chore, tries=1)
 
-    async def _page(self, wait: Wait, terms: Terms, item: int | None) -> Sequence[Interaction]:
+    async def _page(self, wait: Wait, terms: Terms, item: int | None, limit: int) -> Sequence[Interaction]:
         store = self._engine.runtime.store
         if item is not None:
             one = InteractionFilter(workspace=wait.workspace, run_id=wait.run_id, no=wait.no, item=item)
             rows = [row for row, _ in await store.interactions(one, after=None, limit=1)]
             return [row for row in rows if row.status in OPEN_INTERACTION]
-        limit = AT_ONCE
         if terms.max_pending is not None:
             unit = await store.unit(wait.run_id, wait.no)
             limit = min(limit, terms.max_pending - (unit.handed - unit.received)) if unit is not None else limit

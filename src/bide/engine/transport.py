@@ -118,6 +118,7 @@ class Transport(Protocol):
     async def dispatch(self, requests: Sequence[Request]) -> Sequence[Dispatched]:
         """Send requests, all of one workspace's wait; one result for each, in order.
 
+        A transport that has an attribute `at_once` is handed that many together at most.
         At least once: after a crash the same request comes again with the same ids. An exception stands for
         `Undelivered` with retry for all of them.
         """

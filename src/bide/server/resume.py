@@ -16,6 +16,7 @@ from bide.core.expressions import BadExpression, Facts
 from bide.core.holding import is_held
 from bide.core.records import OPEN_INTERACTION, OPEN_WAIT, RunId, Wait, run_of_interaction
 from bide.core.tokens import Bound
+from bide.errors import BadSignature
 from bide.server.bodies import ENVELOPE, header, media_type, parse_json, read_body
 from bide.server.calls import Answer, Call, Endpoint, client_of, problems_of
 from bide.server.forms import form_of, read_form, with_errors
@@ -98,6 +99,8 @@ async def show(call: Call) -> Any:
         return _said(refusal.status, "This link does not work", refusal.detail)
     if standing.gone is not None:
         return _said(410, _title(standing), GONE[standing.gone])
+    if standing.details.get("signed") is not None:
+        return _said(200, _title(standing), "a program answers here; there is nothing to fill in", good=True)
     return _form(call, standing, form_of(standing.details.get("schema")))
 
 
@@ -126,11 +129,29 @@ async def _answer(call: Call, is_form: bool) -> Any:
         if not raw.strip():
             raise Refusal(400, "not_json", "the body is empty; send the answer as JSON")
     standing = await _standing(call)
+    _check_signature(call, standing, raw)
     if filled is not None:
         _check_page(call, filled)
         body = read_form(standing.details.get("schema"), filled)
     receipt = await _deliver(call, standing, body)
     return _reply(call, standing, receipt, filled)
+
+
+def _check_signature(call: Call, standing: Standing, raw: bytes) -> None:
+    """Where the link is for a provider that signs, having it is not enough (T63)."""
+    name = standing.details.get("signed")
+    if name is None:
+        return
+    signature = call.runtime.registry.signatures.get(name)
+    if signature is None:
+        retry = (("Retry-After", "60"),)
+        raise Refusal(503, "unavailable", "this server's app does not name the signature of the link", headers=retry)
+    headers = ((key.decode("latin-1"), value.decode("latin-1")) for key, value in call.scope["headers"])
+    try:
+        signature.check(headers, raw, now=call.runtime.ports.now())
+    except BadSignature as error:
+        call.runtime.figures.drop("bad_token")
+        raise Refusal(401, "bad_signature", f"the provider did not sign this: {error}") from error
 
 
 async def _deliver(call: Call, standing: Standing, body: Any) -> Receipt:

@@ -12,6 +12,7 @@ from bide.engine.transport import (
     Undelivered,
 )
 from bide.transports.kafka import Kafka
+from bide.transports.signing import WebhookSignature
 from bide.transports.webhook import Webhook
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "Transport",
     "Undelivered",
     "Webhook",
+    "WebhookSignature",
 ]

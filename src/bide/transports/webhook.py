@@ -15,11 +15,14 @@ from bide.engine.ports import wall_clock
 from bide.engine.transport import Answered, Dispatched, Request, Sent, Undelivered
 from bide.errors import BadConfiguration
 from bide.transports import addresses, signing
+from bide.transports.pacing import take_turn
 
 if TYPE_CHECKING:
     import httpx
 
 AT_ONCE = 16
+RATE = 100.0
+BATCH_SECONDS = 10.0  # what is sent together takes about this long at most, however slow the pace
 LONGEST_ANSWER = 512 * 1024
 # Trying again cannot help: the provider understood, and says no.
 FINAL_STATUSES = frozenset({400, 401, 403, 404, 405, 410, 413, 415, 422, 501})
@@ -30,7 +33,8 @@ class Webhook:
 
     The body is `{"type": "bide.request", "interaction": …, "correlation": …, "step": …, "data": …, "resume_url": …}`.
     A response of 200 with a JSON body is the answer; 202 or 204 says that it comes later, by a POST to the resume URL.
-    Redirects are not followed, and names that lead to private addresses are refused unless *allow_private*.
+    Redirects are not followed, and names that lead to private addresses are refused unless *allow_private*. At most
+    *rate* requests a second go to one address from one process.
 
     >>> provider = Webhook("https://pay.example/requests", secret="whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3")
     >>> provider.name
@@ -45,6 +49,7 @@ class Webhook:
         headers: Mapping[str, str] | None = None,
         timeout: Duration = "30s",
         allow_private: bool = False,
+        rate: float = RATE,
         name: str = "webhook",
     ) -> None:
         self.name = name
@@ -52,10 +57,18 @@ class Webhook:
         self._key = signing.secret_bytes(secret) if secret is not None else None
         self._headers = dict(headers or {})
         self._allow_private = allow_private
+        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0.1 <= rate <= 1_000_000:
+            raise BadConfiguration(f"webhook rate={rate!r} is no number of requests a second from 0.1 to 1,000,000")
+        self._rate = float(rate)
         try:
             self._seconds = parse_duration(timeout).total_seconds()
         except BadDuration as error:
             raise BadConfiguration(f"webhook timeout={timeout!r}: {error}") from error
+
+    @property
+    def at_once(self) -> int:
+        """How many requests are worth handing over together: they must be sent before their lease ends."""
+        return max(1, int(self._rate * BATCH_SECONDS))
 
     async def dispatch(self, requests: Sequence[Request]) -> Sequence[Dispatched]:
         httpx = _httpx()
@@ -67,9 +80,12 @@ class Webhook:
         httpx = _httpx()
         async with slots:
             try:
+                async with asyncio.timeout(self._seconds):
+                    target = await addresses.find(self.url, allow_private=self._allow_private)
+                await take_turn(target.address, self._rate)
                 # The whole exchange has this long: a provider that drips byte by byte does not hold us up.
                 async with asyncio.timeout(self._seconds):
-                    return await self._post(client, request)
+                    return await self._post(client, request, target)
             except addresses.RefusedAddress as error:
                 return Undelivered(str(error), retry=False)
             except TimeoutError:
@@ -77,8 +93,7 @@ class Webhook:
             except (httpx.HTTPError, OSError) as error:
                 return Undelivered(f"{self.url}: {type(error).__name__}: {error}")
 
-    async def _post(self, client: httpx.AsyncClient, request: Request) -> Dispatched:
-        target = await addresses.find(self.url, allow_private=self._allow_private)
+    async def _post(self, client: httpx.AsyncClient, request: Request, target: addresses.Target) -> Dispatched:
         body = msgspec.json.encode(_envelope(request))
         headers = {"content-type": "application/json", "user-agent": "bide", **self._headers, "host": target.host}
         headers["accept-encoding"] = "identity"  # a small body that unpacks to a huge one is not unpacked at all

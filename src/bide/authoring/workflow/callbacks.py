@@ -41,6 +41,10 @@ def callback(turn: WorkflowTurn, id: str, details: dict[str, Any], options: dict
                 check_expression(details[name], name)
             except BadExpression as error:
                 raise BadInput(f"callback {id!r}: {error}") from error
+    signed, known = details.get("signed"), turn.signatures
+    if signed is not None and (not isinstance(signed, str) or signed not in known):
+        there = ", ".join(sorted(known)) or "none; register one with app.signature"
+        raise BadInput(f"callback {id!r}: this app has no signature {signed!r}; there are: {there}")
     terms = {name: value for name, value in details.items() if value is not None} | {"callback": True}
     run = turn.run
     reservation = turn.reserve(id, names=lambda key: (callback_id(run.id, key),), details=terms)

@@ -211,6 +211,7 @@ class Step:
         returns: type[T],
         extract: str | None = None,
         accept: str | None = None,
+        signed: str | None = None,
         **terms: Unpack[WaitTerms],
     ) -> Callback[T]: ...
     @overload
@@ -223,6 +224,7 @@ class Step:
         default: Any = RAISES,
         extract: str | None = None,
         accept: str | None = None,
+        signed: str | None = None,
         **terms: Unpack[WaitTerms],
     ) -> Callback[Any]: ...
     async def callback(
@@ -234,13 +236,15 @@ class Step:
         default: Any = RAISES,
         extract: str | None = None,
         accept: str | None = None,
+        signed: str | None = None,
         **terms: Unpack[WaitTerms],
     ) -> Callback[Any]:
         """Mint a URL that takes one answer; await what this gives to wait for it.
 
         The URL is durable before any step can send it, and the same in every replay. Answers that come before the run
         waits are held. *accept* (CEL over `data`) says which bodies are the answer at all, *extract* takes the answer
-        out of a body. The time counts from the moment it is waited for.
+        out of a body. With *signed* it takes only what the provider of that name signed (`app.signature`). The time
+        counts from the moment it is waited for.
         """
         if timeout is None:
             raise BadInput(f"callback {id!r} has no timeout; give one, or bide.FOREVER to say that it may never end")
@@ -250,6 +254,7 @@ class Step:
             **({"schema": schema} if schema is not None else {}),
             "extract": extract,
             "accept": accept,
+            "signed": signed,
         }
         read_as = Any if isinstance(returns, dict) else returns
         options = {"timeout": limit, "returns": read_as, "default": default}

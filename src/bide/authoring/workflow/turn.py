@@ -403,6 +403,11 @@ class WorkflowTurn:
         return self._session.registry.notifiers
 
     @property
+    def signatures(self) -> Mapping[str, Any]:
+        """What the app knows of who signs webhooks, by name."""
+        return self._session.registry.signatures
+
+    @property
     def stored_steps(self) -> Collection[StepRow]:
         """What this run has stored, when this turn began."""
         return self._stored.values()
