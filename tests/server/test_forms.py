@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import msgspec
 import pytest
 
-from bide.server.forms import Field, form_of, read_form
+from bide.core.schema import problems
+from bide.server.calls import problems_of
+from bide.server.forms import Field, form_of, read_form, with_errors
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -64,3 +68,53 @@ def test_an_optional_group_may_be_left_empty_as_a_whole() -> None:
 def test_what_is_filled_in_is_shown_again_in_place_of_the_default() -> None:
     again = {field.name: field.value for field in form_of(SCHEMA, {"data.size": ['"large"']})}
     assert (again["data.size"], again["data.colours"], again["data.lines"]) == ('"large"', [], "")
+
+
+TEXT, LIST = {"type": "string"}, {"type": "array", "items": {"type": "string", "minLength": 2}}
+WRONG: list[tuple[dict[str, Any], str, str]] = [
+    ({"type": "integer"}, "seven", "Please give a whole number."),
+    ({"type": "integer", "minimum": 1, "maximum": 500}, "900", "Please give a whole number from 1 to 500."),
+    ({"type": "number", "minimum": 1}, "0", "Please give a number of at least 1."),
+    ({"type": "number", "exclusiveMinimum": 0}, "0", "Please give a number above 0."),
+    ({"type": "number", "multipleOf": 0.5}, "0.3", "Please give a number in steps of 0.5."),
+    ({**TEXT, "minLength": 3, "maxLength": 40}, "x", "Please write 3 to 40 characters."),
+    ({**TEXT, "maxLength": 2}, "xyz", "Please write at most 2 characters."),
+    ({**TEXT, "minLength": 5, "maxLength": 5}, "xyz", "Please write exactly 5 characters."),
+    ({**TEXT, "pattern": "^[A-Z]{3}-[0-9]+$"}, "abc", "It is not written in the way that is asked for."),
+    ({**TEXT, "pattern": "^[A-Z]{3}$", "examples": ["ABC"]}, "abc", "Please write it like ABC."),
+    ({**TEXT, "format": "date"}, "tomorrow", "Please give a date, like 2030-02-01."),
+    ({**TEXT, "format": "email"}, "lea", "Please give an e-mail address, like ann@example.com."),
+    ({"enum": ["red", "blue"]}, "green", "Please choose one of these."),
+    ({"type": "boolean"}, "perhaps", "Please choose one of these."),
+    ({**LIST, "maxItems": 3}, "aa\nbb\ncc\ndd", "Please give at most 3, one per line."),
+    (LIST, "aa\nb", "Line 2: Please write at least 2 characters."),
+    ({"type": "array", "items": {"enum": [1, 2]}, "minItems": 1}, "", "Please choose at least 1 of these."),
+    ({"anyOf": [{"type": "object"}, {"type": "integer"}]}, "{x", "This is not what is asked for here."),
+    ({"type": "array", "items": {"type": "integer"}}, '[1, "x"]', "This is not what is asked for here."),
+]
+
+
+@pytest.mark.parametrize(("schema", "text", "said"), WRONG)
+def test_what_is_wrong_is_said_in_words_that_need_no_programmer(schema: dict[str, Any], text: str, said: str) -> None:
+    """W5: what to do, beside the field; no expressions, no types of JSON, no paths."""
+    whole = {"type": "object", "required": ["it"], "properties": {"it": schema}}
+    filled = {"data.it": [text]}
+    wrong = problems(whole, msgspec.json.encode(read_form(whole, filled)).decode())
+    [field] = fields = form_of(whole, filled)
+    assert wrong
+    assert with_errors(fields, problems_of(tuple(wrong)))
+    assert field.error == said
+    assert not re.search(r"[\^$\\]|is not of type|anyOf|schema|null|JSON", field.error)
+
+
+def test_all_that_is_missing_is_said_and_what_has_no_field_is_not_forgotten() -> None:
+    schema = {
+        "type": "object",
+        "required": ["a", "b", "inner"],
+        "properties": {"a": TEXT, "b": {"type": "boolean"}, "inner": {"type": "object", "properties": {"c": TEXT}}},
+        "minProperties": 3,
+    }
+    wrong = problems_of(tuple(problems(schema, "{}")))
+    fields = form_of(schema, {})
+    assert not with_errors(fields, wrong), "minProperties belongs to no field"
+    assert [field.error for field in fields] == ["Please fill this in.", "Please choose one.", "Please fill this in."]

@@ -8,6 +8,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from bide.server.advice import advice
+from bide.server.advice import missing as missing_advice
+from bide.server.problems import FieldError
+
 MOST_FIELDS = 100
 DEEPEST = 4
 LONG_TEXT = 200  # from this length on a text gets several lines
@@ -31,6 +35,8 @@ class Field(msgspec.Struct, kw_only=True):
     fields: list[Field] = []
     value: Any = ""
     error: str = ""
+    advice: str = ""  # what to do where it does not fit
+    line_advice: str = ""  # the same for one of several lines
     attributes: dict[str, Any] = {}
 
 
@@ -77,7 +83,10 @@ def _field(
         required=required and not schema.get("nullable"),
         help=str(schema.get("description", "")),
         input=INPUTS.get(str(schema.get("format")), "text"),
+        advice=advice(kind, schema),
     )
+    if kind == "lines":
+        field.line_advice = advice("text", _resolved(schema.get("items", {}), root))
     if kind == "group":
         field.fields = _fields(schema, root, name, path, filled, depth + 1)
         if not field.required:  # left empty as a whole it is left out; filled in half, the schema says what is missing
@@ -244,25 +253,36 @@ def _json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def with_errors(fields: list[Field], errors: Mapping[str, str]) -> list[str]:
-    """Put each error beside its field; those that have none are returned."""
-    left = dict(errors)
+def with_errors(fields: list[Field], errors: Sequence[FieldError]) -> bool:
+    """Say beside each field what to do about it; whether every error has found its field."""
+    placed = [_place(fields, error) for error in errors]
+    return all(placed)
 
-    def place(field: Field) -> None:
-        for path in [path for path in left if path == field.path or path.startswith(f"{field.path}[")]:
-            field.error = left.pop(path)
-        for inner in field.fields:
-            place(inner)
 
-    for field in fields:
-        place(field)
-    for path in list(left):
-        missing = re.search(r'"(?P<key>[^"]+)" is a required property', left[path])
-        target = _named(fields, f"{path}.{missing['key']}") if missing else None
+def _place(fields: list[Field], error: FieldError) -> bool:
+    missing = re.search(r'"(?P<key>[^"]+)" is a required property', error.message)
+    if missing is not None:
+        target = _named(fields, f"{error.path}.{missing['key']}")
         if target is not None:
-            target.error = "please fill this in"
-            del left[path]
-    return list(left.values())
+            target.error = missing_advice(target.kind)
+        return target is not None
+    target = _around(fields, error.path)
+    if target is None:
+        return False
+    line = re.fullmatch(r"\[(\d+)\]", error.path.removeprefix(target.path))
+    if line is not None and target.line_advice:
+        target.error = f"Line {int(line[1]) + 1}: {target.line_advice}"
+    else:
+        target.error = target.advice
+    return True
+
+
+def _around(fields: list[Field], path: str) -> Field | None:
+    """The innermost field that a path leads to or into."""
+    for field in fields:
+        if path == field.path or path.startswith((f"{field.path}[", f"{field.path}.")):
+            return _around(field.fields, path) or field
+    return None
 
 
 def _named(fields: list[Field], path: str) -> Field | None:

@@ -26,6 +26,8 @@ from bide.stores.interface import WaitFilter
 
 BODY_SECONDS = 30.0
 FORM = "application/x-www-form-urlencoded"
+LOOK_AGAIN = "Please look at the answers again."
+NOT_TOGETHER = "Something in them does not fit together."
 GONE = {
     "already_completed": "this link was used; the first answer stands",
     "timed_out": "the time to answer is over",
@@ -183,8 +185,8 @@ def _reply(call: Call, standing: Standing, receipt: Receipt, filled: Mapping[str
             errors = problems_of(receipt.problems)
             if filled is not None:
                 fields = form_of(standing.details.get("schema"), filled)
-                left = with_errors(fields, {error.path: error.message for error in errors})
-                said = "Please look at the answers again." + (f" {' '.join(left)}" if left else "")
+                is_said = with_errors(fields, errors)
+                said = LOOK_AGAIN if is_said else f"{LOOK_AGAIN} {NOT_TOGETHER}"
                 return _form(call, standing, fields, 422, said)
             raise Refusal(422, "invalid", "the answer does not fit what is waited for", errors=errors)
         case _:

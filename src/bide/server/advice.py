@@ -1,0 +1,95 @@
+"""What a person reads beside a field that was filled in wrongly: what is wanted, in words and with an example."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+NOT_FITTING: Final = "This is not what is asked for here."
+
+FORMATS: Final = {
+    "date": "a date, like 2030-02-01",
+    "date-time": "a date and a time, like 2030-02-01T14:30:00Z",
+    "time": "a time, like 14:30:00Z",
+    "duration": "a duration, like PT1H30M",
+    "email": "an e-mail address, like ann@example.com",
+    "uri": "a link, like https://example.com",
+    "uuid": "an id, like 123e4567-e89b-12d3-a456-426614174000",
+}
+
+
+def missing(kind: str) -> str:
+    """
+    >>> missing("boolean"), missing("text")
+    ('Please choose one.', 'Please fill this in.')
+    """
+    return "Please choose one." if kind in ("boolean", "choice") else "Please fill this in."
+
+
+def advice(kind: str, schema: Mapping[str, Any]) -> str:
+    """What to do about a field that does not fit its schema.
+
+    >>> advice("number", {"type": "integer", "minimum": 1, "maximum": 500})
+    'Please give a whole number from 1 to 500.'
+    >>> advice("text", {"type": "string", "pattern": "^[A-Z]{3}$", "examples": ["ABC"]})
+    'Please write it like ABC.'
+    >>> advice("lines", {"type": "array", "maxItems": 3})
+    'Please give at most 3, one per line.'
+    """
+    match kind:
+        case "boolean" | "choice":
+            return "Please choose one of these."
+        case "number":
+            return f"Please give {_number(schema)}."
+        case "choices":
+            bounds = _bounds(schema.get("minItems"), schema.get("maxItems"))
+            return f"Please choose {bounds} of these." if bounds else "Please choose from these."
+        case "lines":
+            bounds = _bounds(schema.get("minItems"), schema.get("maxItems"))
+            different = "different ones" if schema.get("uniqueItems") else ""
+            return f"Please give {' '.join(filter(None, (bounds, different))) or 'them'}, one per line."
+        case "text" | "long":
+            return _text(schema)
+        case _:
+            return NOT_FITTING
+
+
+def _number(schema: Mapping[str, Any]) -> str:
+    what = "a whole number" if schema.get("type") == "integer" else "a number"
+    low, high = schema.get("minimum"), schema.get("maximum")
+    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    limits = []
+    if low is not None and high is not None:
+        limits.append(f"from {low} to {high}")
+    elif low is not None or high is not None:
+        limits.append(f"of at least {low}" if low is not None else f"of at most {high}")
+    limits += [f"above {above}"] if above is not None else []
+    limits += [f"below {below}"] if below is not None else []
+    steps = schema.get("multipleOf")
+    limits += [f"in steps of {steps}"] if steps not in (None, 1) else []
+    return " ".join([what, ", ".join(limits)]).strip()
+
+
+def _text(schema: Mapping[str, Any]) -> str:
+    wanted = FORMATS.get(str(schema.get("format")))
+    if wanted is not None:
+        return f"Please give {wanted}."
+    bounds = _bounds(schema.get("minLength"), schema.get("maxLength"))
+    lengths = f" It has {bounds} characters." if bounds else ""
+    if schema.get("pattern") is not None:
+        examples = [example for example in schema.get("examples") or () if isinstance(example, str)]
+        form = f"Please write it like {examples[0]}." if examples else "It is not written in the way that is asked for."
+        return form + lengths
+    return f"Please write {bounds} characters." if bounds else NOT_FITTING
+
+
+def _bounds(least: Any, most: Any) -> str:
+    """
+    >>> _bounds(3, 40), _bounds(2, None), _bounds(None, 5), _bounds(5, 5), _bounds(None, None)
+    ('3 to 40', 'at least 2', 'at most 5', 'exactly 5', '')
+    """
+    if least and most is not None:
+        return f"exactly {most}" if least == most else f"{least} to {most}"
+    if least:
+        return f"at least {least}"
+    return f"at most {most}" if most is not None else ""
