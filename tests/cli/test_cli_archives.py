@@ -60,6 +60,22 @@ def test_a_signed_archive_that_was_changed_or_cut_is_found(bide: Bide, monkeypat
         assert answer.error["message"].startswith("one.jsonl: ")
 
 
+def test_a_file_is_verified_without_any_store(bide: Bide, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G2: whoever is handed an archive needs nothing else."""
+    text = bide("ledger", "export", bide.start("echo", "1")).out
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.delenv("BIDE_APP", raising=False)
+    Path("one.jsonl").write_text(text)
+
+    assert "entries hold" in bide("ledger", "verify", "one.jsonl").out
+    Path("two.jsonl").write_text(text.replace('"result":"1"', '"result":"2"'))
+    changed = bide("ledger", "verify", "two.jsonl")
+    assert (changed.code, "its header was changed" in changed.err) == (1, True)
+    assert [file.name for file in elsewhere.iterdir() if file.suffix != ".jsonl"] == []
+
+
 def test_an_archive_of_another_workspace_is_not_put_back(bide: Bide) -> None:
     Path("one.jsonl").write_text(bide("ledger", "export", bide.start("echo")).out)
     answer = bide("ledger", "import", "one.jsonl", "--store", "sqlite:///other.db", "--workspace", "other")

@@ -56,6 +56,24 @@ def test_an_unknown_verb_is_usage(bide: Bide) -> None:
     assert bide("strat", "--json").error["code"] == "usage"
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["strat"], "no such command 'strat'; did you mean 'start'?; see `bide --help`"),
+        (
+            ["ledger", "run_1"],
+            "no such command 'run_1'; there are show, verify, export, import; see `bide ledger --help`",
+        ),
+        (["start", "echo", "Ann"], """quote it for the shell, as in '"Ann"'"""),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_answered_with_what_was_meant(bide: Bide, words: list[str], said: str) -> None:
+    answer = bide(*words)
+    assert answer.code == 2
+    assert said in answer.err
+
+
 def test_python_m_bide_and_bide_are_the_same_program(bide: Bide) -> None:
     script = Path(sys.executable).with_name("bide")
     calls = [[sys.executable, "-m", "bide"], [str(script)]]

@@ -43,6 +43,23 @@ def test_dev_prints_a_key_and_a_line_that_works(bide: Bide) -> None:
     assert bide.finished(process).code == 0
 
 
+@pytest.mark.parametrize("template", ["approval", "workflow"])
+def test_the_line_that_dev_prints_starts_a_run_of_what_new_wrote(bide: Bide, template: str) -> None:
+    """Two commands from nothing to a run: an input is made up where one is needed."""
+    wrote = bide("new", "mine", "--template", template)
+    assert "then: bide dev mine." in wrote.out
+    file = "mine.py" if template == "workflow" else "mine.machine"
+    process = bide.process("dev", file, "--port", "0", "--json", "--no-reload", BIDE_STORE="sqlite:///mine.db")
+    words = shlex.split(ready(process)["curl"])
+    headers = dict(words[n + 1].split(": ", 1) for n, word in enumerate(words) if word == "-H")
+
+    started = httpx.post(words[-1], headers=headers, content=words[words.index("-d") + 1])
+
+    assert started.status_code == 201, started.text
+    process.send_signal(signal.SIGTERM)
+    assert bide.finished(process).code == 0
+
+
 def test_dev_starts_again_when_the_code_changes(bide: Bide) -> None:
     process = bide.process("dev", "shop.py", "--port", "0", "--json")
     first = ready(process)

@@ -90,6 +90,15 @@ def test_an_unsigned_archive_is_read_where_no_secrets_are_configured() -> None:
     assert archive.read(written(key=None), {}).signed_by is None
 
 
+def test_a_change_of_the_header_is_found_without_a_secret_too() -> None:
+    """G2: the input, the state and the result of a run are in no entry of its chain."""
+    header, *rest = written(key=None)
+    for was, is_now in (('"result":null', '"result":"1"'), ('"priority":0', '"priority":1')):
+        assert was in header
+        with pytest.raises(Unproven, match="header was changed"):
+            archive.read([header.replace(was, is_now), *rest], {})
+
+
 def test_random_single_changes_of_a_ledger_are_all_found_and_the_first_bad_entry_named() -> None:
     """G2: 1,000 of 1,000."""
     dice = random.Random(7)

@@ -21,6 +21,7 @@ from bide.core.durations import BadDuration, parse_duration, parse_timeout
 from bide.core.payloads import BadPayload, decode_as, encode_payload
 from bide.core.records import RunError, Style, Turn, Wait
 from bide.core.retrying import RetryPolicy
+from bide.core.schema import schema_or_none
 from bide.engine.definitions import Session
 from bide.errors import (
     BadDefinition,
@@ -104,6 +105,9 @@ class Machine:
     @property
     def first_step(self) -> str:
         return self._first
+
+    def input_schema(self) -> dict[str, Any] | None:
+        return schema_or_none(self._state_type)
 
     def encode_input(self, value: object, max_bytes: int) -> str:
         return encode(value, max_bytes, f"the input of {self.name!r}")

@@ -155,7 +155,7 @@ def _shown(value: Any) -> str:
         return format_duration(value)
     if isinstance(value, bool):
         return "true" if value else "false"
-    return without_password(str(value))
+    return without_password(str(value)) or "none"
 
 
 def _of_settings(settings: Settings, environment: Mapping[str, str]) -> Iterator[Finding]:

@@ -185,7 +185,7 @@ def new(
     text = PROGRAMS[template] if is_program else TEMPLATES[template]
     text = text.replace("NAME", name)
     path.write_bytes((text if is_program else translated(text, language)).encode())
-    print(f"wrote {path}; next: bide check {path if not is_program else f'{name}:app'}")
+    print(f"wrote {path}; next: bide check {path}, then: bide dev {path}")
     return 0
 
 

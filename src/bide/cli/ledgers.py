@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bide.cli.archives import SUFFIX, ledger_secrets, read_file
 from bide.cli.output import Cell, Column, Output, age_cell, to_json
 from bide.cli.session import Session, StoreSession, Target, perform, perform_on_store
 from bide.cli.usage import AppOption, JsonOption, KeyOption, RunArgument, StoreOption, UrlOption, WorkspaceOption
@@ -56,16 +57,18 @@ def show(
 def verify(
     run: RunArgument,
     file: Annotated[
-        bool, typer.Option("--file", help="RUN is a file that `ledger export` wrote; no store is needed.")
+        bool, typer.Option("--file", help="RUN is a file that `ledger export` wrote, whatever it is called.")
     ] = False,
     app: AppOption = None,
     store: StoreOption = None,
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
-    """Prove that nothing in a run's ledger was changed or removed; exit code 1 where something was."""
+    """Prove that nothing in a run's ledger was changed or removed; exit code 1 where something was.
 
-    if file:
+    A file that `ledger export` wrote is looked at by itself, without a store.
+    """
+    if file or (run.endswith(SUFFIX) and Path(run).is_file()):
         return _verify_file(Path(run), Target(app, store, workspace, json))
 
     async def work(session: StoreSession) -> int:
@@ -90,8 +93,6 @@ def verify(
 
 
 def _verify_file(file: Path, target: Target) -> int:
-    from bide.cli.archives import ledger_secrets, read_file
-
     found = read_file(file, ledger_secrets(target.open_app().settings()))
     out = Output(as_json=target.json)
     if out.as_json:

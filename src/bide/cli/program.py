@@ -148,4 +148,7 @@ def usage_message(error: Exception) -> str:
     said = " ".join(said.split()).rstrip(".")
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "bide"
-    return f"{said[:1].lower()}{said[1:]}; see `{path} --help`"
+    group = GROUPED.get(path.rpartition(" ")[2])
+    if said.startswith("No such command") and group is not None:
+        said += f"; there are {', '.join(group[1])}"
+    return f"{said[:1].lower()}{said[1:].replace('. Did', '; did')}; see `{path} --help`"

@@ -8,7 +8,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +23,7 @@ from bide.cli.session import Target, check_links, without_password
 from bide.cli.usage import AppOption, JsonOption, StoreOption, UsageProblem, WorkspaceOption
 from bide.core.access import SCOPES
 from bide.core.durations import parse_duration
+from bide.core.samples import sample
 from bide.engine.garbage import Collector
 from bide.errors import BadConfiguration, BideError
 
@@ -183,16 +184,26 @@ def _announce(aim: Target, app: App, url: str, key: str | None) -> None:
 
 
 def _try_it(app: App, url: str, key: str) -> str:
-    """A line that works: it starts a run that needs no input, or looks at the runs."""
+    """A line that works: it starts a run, with an input that its definition takes; or looks at the runs."""
     head = ["curl", "-s", "-H", f"Authorization: Bearer {key}"]
-    for name in sorted(app.registry.names()):
-        try:
-            app.registry.get(name).encode_input(None, 1024)
-        except BideError:
-            continue
-        body = msgspec.json.encode({"definition": name}).decode()
+    for name, given in _inputs(app):
+        asked = {"definition": name} | ({"input": given} if given is not None else {})
+        body = msgspec.json.encode(asked).decode()
         return shlex.join([*head, "-H", "Content-Type: application/json", "-d", body, f"{url}/v1/runs"])
     return shlex.join([*head, f"{url}/v1/runs"])
+
+
+def _inputs(app: App) -> Iterator[tuple[str, Any]]:
+    """Each definition with an input that it takes, where one can be made up; those that need none first."""
+    definitions = [app.registry.get(name) for name in sorted(app.registry.names()) if not name.startswith("bide.")]
+    for of in (lambda definition: None, lambda definition: sample(definition.input_schema())):
+        for definition in definitions:
+            given = of(definition)
+            try:
+                definition.encode_input(given, 64 * 1024)
+            except BideError:
+                continue
+            yield definition.name, given
 
 
 class _Watch:

@@ -106,7 +106,12 @@ machine NAME
 
 PROGRAMS: Final = {
     "workflow": '''\
-"""A durable function: run a worker with `bide worker NAME:app`, start a run with `bide start NAME --app NAME:app`."""
+"""A durable function.
+
+Run a worker:  bide worker NAME.py
+Start a run:   bide start NAME '"Ann"' --app NAME.py
+Answer it:     bide complete sign-RUN '"Signed: Ann"' --app NAME.py
+"""
 
 import bide
 
@@ -123,7 +128,12 @@ def greet(name: str) -> str:
     return f"Hello, {name}!"
 ''',
     "steps": '''\
-"""A machine of explicit steps: run a worker with `bide worker NAME:app`, start a run with `bide start NAME`."""
+"""A machine of explicit steps.
+
+Run a worker:  bide worker NAME.py
+Start a run:   bide start NAME --app NAME.py
+Send it on:    bide signal RUN go --app NAME.py
+"""
 
 from typing import Any
 

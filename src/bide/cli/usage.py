@@ -76,8 +76,17 @@ def read_json(text: str | None, what: str, max_bytes: int) -> Any:
     try:
         return decode_json(raw, max_bytes=max_bytes)
     except BadPayload as error:
-        hint = "" if text == "-" or text.startswith("@") else """; quote it for the shell, as in '{"order": 1}'"""
+        hint = "" if text == "-" or text.startswith("@") else f"; quote it for the shell, as in {_quoted(text)}"
         raise UsageProblem(f"{what} is not JSON that bide can take: {error}{hint}", "bad_input") from error
+
+
+def _quoted(text: str) -> str:
+    """A plain word was meant as a text; anything else gets an example.
+
+    >>> print(_quoted("Ann"), _quoted("{order: 1}"))
+    '"Ann"' '{"order": 1}'
+    """
+    return f"""'"{text}"'""" if text.isalnum() else """'{"order": 1}'"""
 
 
 def _raw(text: str, what: str) -> bytes:

@@ -1,7 +1,7 @@
 """Archives: the record of one ended run as lines of text that prove themselves outside of any store (G2).
 
-The first line is the run, the last one seals what stands between them: the number of entries, the chain's head and,
-where a secret is at hand, a signature over both. Who cuts the tail off an archive cannot seal it again.
+The first line is the run, the last one seals it and what stands between them: the number of entries, the chain's head,
+a digest of the first line and, where a secret is at hand, a signature: then nobody else can seal what was changed.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Page(msgspec.Struct, frozen=True):
 class Seal(msgspec.Struct, frozen=True):
     entries: int
     head: str
+    header: str  # the digest of the first line: the chain does not have what stands there
     key: str | None = None  # the id of the secret that signed it
     signature: str | None = None
 
@@ -83,7 +84,7 @@ def write(run: Run, pages: Iterable[LedgerPage], key: tuple[str, str] | None = N
     for page in pages:
         yield _line(Page(page.seq, msgspec.Raw(page.entries.encode())))
     signature = _signature(run, key[1]) if key is not None else None
-    yield _line(Seal(run.ledger_seq, run.ledger_head, key[0] if key is not None else None, signature))
+    yield _line(Seal(run.ledger_seq, run.ledger_head, _digest(run), key[0] if key is not None else None, signature))
 
 
 def _shown(run: Run) -> Run:
@@ -120,6 +121,8 @@ def read(lines: Iterable[str], secrets: Mapping[str, str]) -> Archive:
     if told != run.status:
         raise Unproven(f"its entries tell of {told}, its header says {run.status}")
     _check_signature(run, seal, secrets)
+    if seal.header != _digest(run):
+        raise Unproven("its header was changed: the seal is of another input, state, result or time")
     entries = tuple(entry for page in pages for entry in ledger.decode_stored(page.entries))
     return Archive(run, entries, seal.key)
 
@@ -147,6 +150,10 @@ def _check_signature(run: Run, seal: Seal, secrets: Mapping[str, str]) -> None:
         raise Unproven(f"it is signed with the secret {seal.key!r}, which is not configured (ledger_secrets)")
     if not hmac.compare_digest(_signature(run, secret), seal.signature):
         raise Unproven("its signature is not of this record: header, head or count were changed")
+
+
+def _digest(run: Run) -> str:
+    return hashlib.sha256(msgspec.json.encode(Header(FORMAT, run))).hexdigest()
 
 
 def _signature(run: Run, secret: str) -> str:

@@ -28,6 +28,14 @@ def schema_of(type_: Any) -> dict[str, Any] | None:
     return msgspec.json.schema(type_)
 
 
+def schema_or_none(type_: Any) -> dict[str, Any] | None:
+    """The same, and None for a type that JSON Schema has no words for."""
+    try:
+        return schema_of(type_)
+    except (TypeError, RecursionError):
+        return None
+
+
 def check_schema(schema: dict[str, Any]) -> None:
     """Raises `ValueError` where it is no JSON Schema that can be used."""
     _validator(msgspec.json.encode(schema))

@@ -76,6 +76,9 @@ class Definition(Protocol):
     def encode_input(self, value: object, max_bytes: int) -> str:
         """Check and encode an input; raises `Invalid`."""
 
+    def input_schema(self) -> dict[str, Any] | None:
+        """The JSON Schema of its input; None where anything goes."""
+
     async def take_turn(self, turn: Turn, session: Session) -> None:
         """Run user code from where the run stands until it parks, ends or loses its claim."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bide.authoring.language.checking import refuse
-from bide.authoring.language.fields import misfits, with_defaults
+from bide.authoring.language.fields import misfits, schema_of_fields, with_defaults
 from bide.authoring.language.parser import parse
 from bide.authoring.language.providers import Surroundings
 from bide.authoring.language.tree import Machine, WaitFor, all_steps
@@ -50,6 +50,9 @@ class MachineFile(Workflow[Any, Any]):
 
     async def _walk(self, step: Step, input: Any) -> Any:
         return await Walk(self, step, input).run()
+
+    def input_schema(self) -> dict[str, Any] | None:
+        return schema_of_fields(self.machine.accepts)
 
     def encode_input(self, value: object, max_bytes: int) -> str:
         """Check an input against what the machine accepts, and fill in its defaults (L1)."""

@@ -17,6 +17,7 @@ from bide.core.payloads import BadPayload, decode_as
 from bide.core.records import Item as ItemRow
 from bide.core.records import Run, Style, Turn
 from bide.core.retrying import RetryPolicy
+from bide.core.schema import schema_or_none
 from bide.core.streaming import ItemOutcome
 from bide.core.streams import START
 from bide.engine.definitions import ItemSession, Session
@@ -224,6 +225,9 @@ class Pipeline:
     @property
     def first_step(self) -> str:
         return START
+
+    def input_schema(self) -> dict[str, Any] | None:
+        return schema_or_none(self.places[0].reads) if self.stages else None
 
     def encode_input(self, value: object, max_bytes: int) -> str:
         if not self.stages:

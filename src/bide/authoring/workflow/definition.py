@@ -16,6 +16,7 @@ from bide.authoring.workflow.turn import WorkflowTurn
 from bide.core.payloads import BadPayload, decode_as
 from bide.core.records import Style, Turn
 from bide.core.retrying import RetryPolicy
+from bide.core.schema import schema_or_none
 from bide.engine.definitions import Session
 from bide.errors import BadDefinition, BadInput
 
@@ -99,6 +100,9 @@ class Workflow(Generic[In_contra, Out_co]):
     @property
     def first_step(self) -> str:
         return "body"
+
+    def input_schema(self) -> dict[str, Any] | None:
+        return schema_or_none(self._input_type)
 
     def encode_input(self, value: object, max_bytes: int) -> str:
         """Encode an input, and refuse one that the function could not be called with."""
