@@ -39,6 +39,7 @@ BideError                        catch this to catch us
 ├─ Unauthorized                  no key, or one that is not good (HTTP 401)
 │  └─ BadSignature               nothing proves who sent a webhook
 ├─ TooManyRequests               the key's rate is used up (HTTP 429)
+│  └─ QuotaExceeded              the workspace has as much as it may
 ├─ TransactionOpen               write after the open transaction, or inside it
 ├─ RunEnded                      raised by `result`
 │  ├─ RunFailedError
@@ -628,6 +629,26 @@ class TooManyRequests(BideError):
 
     def __str__(self) -> str:
         return f"the key's rate is used up; try again in {self.retry_after} s"
+
+
+class QuotaExceeded(TooManyRequests):
+    """The workspace has as much as it may have; `setting` says of what.
+
+    >>> print(QuotaExceeded("workspace_max_runs", 100, "live runs", 2))
+    this workspace may have 100 live runs (workspace_max_runs), and has them; end some, or try again in 2 s
+    """
+
+    code = "quota_exceeded"
+
+    def __init__(self, setting: str, limit: int, what: str, retry_after: int) -> None:
+        super().__init__(retry_after)
+        self.setting, self.limit, self.what = setting, limit, what
+
+    def __str__(self) -> str:
+        return (
+            f"this workspace may have {self.limit} {self.what} ({self.setting}), and has them; "
+            f"end some, or try again in {self.retry_after} s"
+        )
 
 
 class ApprovalNeeded(PolicyDenied):

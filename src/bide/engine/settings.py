@@ -49,6 +49,10 @@ class Settings:
     allow_http: bool = False
     resume_secrets: str = ""
     longest_poll: timedelta = timedelta(seconds=60)
+    workspace_rate: int = 0
+    workspace_max_runs: int = 0
+    workspace_max_waits: int = 0
+    workspace_max_inbox: int = 0
     metrics_port: int = 0
     metrics_host: str = "127.0.0.1"
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)

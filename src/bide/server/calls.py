@@ -129,6 +129,7 @@ class Endpoint:
     is_public: bool = False  # needs no key
     is_raw: bool = False  # reads its body itself
     is_probe: bool = False  # asked by those who watch over processes, under whatever address they know
+    uses: tuple[str, ...] = ()  # what a good call makes more of: `runs`, `waits`, `inbox`
     media_type: str = "application/json"  # of the answers
     refusals: tuple[int, ...] = ()  # statuses of problems beyond those that every call may have
 

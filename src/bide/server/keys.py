@@ -27,7 +27,7 @@ class Keys:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._looking: dict[str, _Look] = {}
-        self._buckets: dict[str, _Bucket] = {}
+        self._buckets: dict[str, Bucket] = {}
 
     async def of(self, scope: Scope) -> Key:
         """The key of a request. Raises `Unauthorized` and `TooManyRequests`."""
@@ -88,7 +88,7 @@ class Keys:
         bucket = self._buckets.get(key.id)
         now = self._runtime.ports.monotonic()
         if bucket is None or bucket.rate != key.rate:
-            bucket = self._buckets[key.id] = _Bucket(key.rate, now)
+            bucket = self._buckets[key.id] = Bucket(key.rate, now)
         wait = bucket.take(now)
         if wait > 0:
             raise TooManyRequests(max(1, int(wait + 0.999)))
@@ -114,7 +114,7 @@ def _tell(waiting: list[asyncio.Future[Key | None]], found: Key | BaseException 
             waiter.set_result(found)
 
 
-class _Bucket:
+class Bucket:
     """Lets *rate* requests through in a second, and as many at once after a quiet second."""
 
     def __init__(self, rate: int, now: float) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bide.errors import BideError, DefinitionNotFound, NoTarget, NotFound, TooManyRequests
+from bide.errors import BideError, DefinitionNotFound, NoTarget, NotFound, QuotaExceeded, TooManyRequests
 
 TYPE: Final = b"application/problem+json"
 
@@ -91,6 +91,8 @@ def refusal_of(error: BaseException) -> Refusal:
     headers: tuple[tuple[str, str], ...] = ()
     if isinstance(error, TooManyRequests):
         headers = (("Retry-After", str(error.retry_after)),)
+        if isinstance(error, QuotaExceeded):
+            headers += (("RateLimit-Limit", str(error.limit)), ("RateLimit-Remaining", "0"))
     elif error.status == 401:
         headers = (("WWW-Authenticate", "Bearer"),)
     elif error.status == 503:

@@ -23,6 +23,7 @@ from bide.server.calls import Answer, Call, Endpoint, HttpClient, digest_of
 from bide.server.hosts import Site
 from bide.server.keys import Keys
 from bide.server.problems import TYPE, Refusal, problem, refusal_of
+from bide.server.quotas import Quotas, quotas_of
 
 log = logging.getLogger("bide.server")
 
@@ -53,6 +54,7 @@ class Api:
         self._table = _Table(self.endpoints)
         self._keys: Keys | None = None
         self._keys_of: Runtime | None = None
+        self._quotas: Quotas | None = None
         self._site: Site | None = None
         self._site_of: Runtime | None = None
         self._body_seconds = body_seconds
@@ -93,6 +95,8 @@ class Api:
             key = _ANONYMOUS
         else:
             key = await self._keys_for(runtime).of(scope)
+            if self._quotas is not None:
+                await self._quotas.admit(key.workspace, endpoint.uses)
         limit = endpoint.max_bytes or runtime.settings.max_payload_bytes
         raw, body = b"", None
         if endpoint.method in ("POST", "PATCH", "PUT") and not endpoint.is_raw:
@@ -135,6 +139,7 @@ class Api:
     def _keys_for(self, runtime: Runtime) -> Keys:
         if self._keys is None or self._keys_of is not runtime:
             self._keys, self._keys_of = Keys(runtime), runtime
+            self._quotas = quotas_of(runtime)
         return self._keys
 
 

@@ -260,6 +260,7 @@ ENDPOINTS = (
         is_open=key_is_free,
         payloads=("input",),
         refusals=(404, 409),
+        uses=("runs", "waits"),
     ),
     Endpoint("GET", "/v1/runs", list_runs, "runs:read", "List runs, oldest first", query=RunQuery, answers={200: Runs}),
     Endpoint(

@@ -219,13 +219,16 @@ ENDPOINTS = (
     Endpoint(
         "POST", "/v1/runs/{run_id}/signals", signal_run, "signals:send", "Put a signal into a run's inbox",
         body=SignalRun, answers={202: Receipt}, found=run_exists, payloads=("payload",), refusals=(404, 409),
+        uses=("inbox",),
     ),
     Endpoint(
         "POST", "/v1/signals", signal_key, "signals:send", "Signal the run that holds a correlation key, or start it",
         body=SignalKey, answers={202: Receipt}, found=key_is_held, payloads=("payload",), refusals=(404, 409),
+        uses=("inbox",),
     ),
     Endpoint(
         "POST", "/v1/signals/many", signal_many, "signals:send", "Deliver many signals in one commit, or none",
         body=SignalMany, answers={202: ManyReceipts}, max_bytes=MOST_BYTES, refusals=(404, 409),
+        uses=("inbox",),
     ),
 )  # fmt: skip

@@ -231,6 +231,9 @@ class Store(Access, Protocol):
     async def count_open(self) -> Mapping[str, int]:
         """How much is open in all workspaces: waits that are `waiting` or `reserved`, and `dead_letters`."""
 
+    async def count_live(self, workspace: str) -> Mapping[str, int]:
+        """What a workspace has now: live `runs`, their open `waits`, and the signals in their `inbox`."""
+
     async def waits(self, filter: WaitFilter, *, after: tuple[str, int] | None, limit: int) -> Sequence[Wait]:
         """By run id and number; *after* is the last of the page before."""
 

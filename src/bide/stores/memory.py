@@ -283,6 +283,11 @@ class MemoryStore:
         open_waits: Counter[str] = Counter(wait.status for wait in self._waits.values() if wait.status in OPEN_WAIT)
         return {**open_waits, "dead_letters": len(self._letters)}
 
+    async def count_live(self, workspace: str) -> Mapping[str, int]:
+        live = [run for run in self._runs.values() if run.workspace == workspace and run.ended_at is None]
+        waits = sum(wait.workspace == workspace and wait.status in OPEN_WAIT for wait in self._waits.values())
+        return {"runs": len(live), "waits": waits, "inbox": sum(run.inbox_count for run in live)}
+
     async def waits(self, filter: WaitFilter, *, after: tuple[str, int] | None, limit: int) -> Sequence[Wait]:
         found = [
             wait

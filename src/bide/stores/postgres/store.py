@@ -370,6 +370,9 @@ class PostgresStore(PostgresAccess):
     async def count_open(self) -> Mapping[str, int]:
         return dict(map(tuple, await self._transactions.read("count_open")))
 
+    async def count_live(self, workspace: str) -> Mapping[str, int]:
+        return dict(map(tuple, await self._transactions.read("count_live", workspace)))
+
     async def waits(self, filter: WaitFilter, *, after: tuple[str, int] | None, limit: int) -> Sequence[Wait]:
         statement, parameters = listing.of_waits(filter, after, limit)
         return [self._rows.read_wait(row) for row in await self._transactions.read(statement, *parameters)]

@@ -320,6 +320,10 @@ class SqliteStore(SqliteAccess):
     async def count_open(self) -> Mapping[str, int]:
         return await self._read(lambda c: {str(key): int(n) for key, n in c.execute(SQL["count_open"])})
 
+    async def count_live(self, workspace: str) -> Mapping[str, int]:
+        parameters = {"workspace": workspace}
+        return await self._read(lambda c: {str(key): int(n) for key, n in c.execute(SQL["count_live"], parameters)})
+
     async def waits(self, filter: WaitFilter, *, after: tuple[str, int] | None, limit: int) -> Sequence[Wait]:
         after_run, after_no = after or ("", 0)
         parameters = {

@@ -104,6 +104,16 @@ class Reads:
         assert await store.count_runs("default") == {"ready": 3, "waiting": 2, "completed": 1}
         assert await store.count_runs("other") == {"ready": 1}
 
+    async def test_what_is_alive_in_a_workspace_is_counted(self, store: Store) -> None:
+        assert await store.count_live("default") == {"runs": 0, "waits": 0, "inbox": 0}
+        await a_mixed_store(store)
+        waiting = await store.waits(WaitFilter(workspace="default"), after=None, limit=99)
+
+        found = await store.count_live("default")
+
+        assert (found["runs"], found["waits"]) == (5, len(waiting))
+        assert await store.count_live("other") == {"runs": 1, "waits": 0, "inbox": 0}
+
     # -- waits
 
     async def test_waits_are_listed_by_filter_run_and_number(self, store: Store, clock: VirtualClock) -> None:
