@@ -28,7 +28,7 @@ from bide.engine.probes import Crash, Point
 from bide.engine.runtime import Runtime, open_store
 from bide.engine.settings import load_settings
 from bide.engine.transport import Answer, Request
-from bide.errors import BadInput, RunTimeoutError
+from bide.errors import BadConfiguration, BadInput, RunTimeoutError
 from bide.testing.places import fresh_store
 from bide.testing.stand_ins import StandIn, stand_ins
 from bide.testing.stubs import Stub, Stubs
@@ -127,7 +127,12 @@ class World:
 
     def http(self, workspace: str = "default", *, scopes: Sequence[str] = SCOPES, settle: bool = True) -> AsyncClient:
         """An `httpx.AsyncClient` on the app's HTTP API, with a key of that workspace; each change settles."""
-        from bide.testing.http import http_client  # its packages are those of `bide[server]`
+        try:
+            from bide.testing.http import http_client
+        except ModuleNotFoundError as error:
+            raise BadConfiguration(
+                f"world.http() needs a package that is not installed ({error.name}): pip install 'bide[server]'"
+            ) from error
 
         return http_client(self.runtime, workspace, scopes, self.settle if settle else None)
 
