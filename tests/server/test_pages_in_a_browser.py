@@ -230,6 +230,6 @@ async def test_looking_decides_nothing_and_a_second_answer_is_told_so(desk: Desk
         await send(other)
         await expect(other.get_by_role("alert")).to_contain_text("the first answer stands")
         await other.goto(link)
-        await expect(other.get_by_role("alert")).to_contain_text("This link was used")
+        await expect(other.get_by_role("alert")).to_contain_text("answered already")
         await expect(other.get_by_role("button")).to_have_count(0)
     assert (await desk.world.result(run))["amount"] == 1

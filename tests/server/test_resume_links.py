@@ -347,6 +347,18 @@ async def test_W5_everything_that_was_left_out_is_asked_for_at_once(store_url: s
         assert (await w.get(run_id)).status == "waiting"
 
 
+async def test_W5_a_link_that_leads_nowhere_tells_people_what_to_do(store_url: str) -> None:
+    """W5, law 9: on a page, in words for somebody who opened it in a mail."""
+    async with world(app, store_url) as w:
+        _, path = await link(w, "form")
+        http = anonymous(w)
+        cut_off = await http.get(path[:-3])
+        await w.advance("1d")
+        over = await http.get(path)
+        assert (cut_off.status_code, "Copy the whole link" in cut_off.text) == (404, True)
+        assert (over.status_code, "ask whoever sent you the link" in over.text) == (410, True)
+
+
 async def test_a_form_of_another_site_or_without_our_page_is_refused(store_url: str) -> None:
     """T17, T18: no nonce, no answer; no choice, no answer; another origin, no answer."""
     async with world(app, store_url) as w:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import html
+import re
 from typing import Any
 
 import msgspec
@@ -65,8 +66,9 @@ async def docs(call: Call) -> Any:
     for path, operations in described()["paths"].items():
         for method, operation in operations.items():
             answers = " · ".join(sorted(operation["responses"]))
-            said = " ".join((operation["summary"], operation.get("description", "")))
-            cells = (f"<code>{method.upper()} {html.escape(path)}</code>", html.escape(said), answers)
+            said = f"{operation['summary']}. {operation.get('description', '')}".strip()
+            shown = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(said))
+            cells = (f"<code>{method.upper()} {html.escape(path)}</code>", shown, answers)
             rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     return HTMLResponse(_DOCS.replace("ROWS", "\n".join(rows)), headers=PAGE_HEADERS)
 

@@ -34,6 +34,14 @@ GONE = {
     "cancelled": "nobody waits for this answer any more",
 }
 
+# The same for people who opened the link in a mail.
+TOLD = {
+    "already_completed": "This was answered already, and the first answer stands. There is nothing left to do.",
+    "timed_out": "The time to answer is over. Please ask whoever sent you the link what to do now.",
+    "cancelled": "This answer is not needed any more. There is nothing left to do.",
+}
+BROKEN = "It may have been cut off or be too old. Copy the whole link, or ask whoever sent it to you for a new one."
+
 
 class Standing(msgspec.Struct):
     """What a link leads to, as it stands now."""
@@ -98,11 +106,11 @@ async def show(call: Call) -> Any:
     try:
         standing = await _standing(call)
     except Refusal as refusal:
-        return _said(refusal.status, "This link does not work", refusal.detail)
+        return _said(refusal.status, "This link does not work", BROKEN)
     if standing.gone is not None:
-        return _said(410, _title(standing), GONE[standing.gone])
+        return _said(410, _title(standing), TOLD[standing.gone])
     if standing.details.get("signed") is not None:
-        return _said(200, _title(standing), "a program answers here; there is nothing to fill in", good=True)
+        return _said(200, _title(standing), "A program answers here; there is nothing to fill in.", good=True)
     return _form(call, standing, form_of(standing.details.get("schema")))
 
 
@@ -191,6 +199,8 @@ def _reply(call: Call, standing: Standing, receipt: Receipt, filled: Mapping[str
             raise Refusal(422, "invalid", "the answer does not fit what is waited for", errors=errors)
         case _:
             reason = standing.gone or ("already_completed" if receipt.outcome == "conflict" else receipt.reason or "")
+            if filled is not None:
+                return _said(410, _title(standing), TOLD.get(reason, TOLD["cancelled"]))
             raise Refusal(410, "gone", GONE.get(reason, GONE["cancelled"]))
     if filled is not None:
         return _said(status, _title(standing), message, good=status == 200)
