@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -29,8 +30,9 @@ from tests.support.kafka import broker  # noqa: E402  # the same brokers as in t
 
 def main() -> int:
     arguments = [argument for argument in sys.argv[1:] if argument != "--json"]
-    rows, as_json = int(arguments[0]) if arguments else 5000, "--json" in sys.argv
+    rows, as_json = int(arguments[0]) if arguments else 10_000, "--json" in sys.argv
     say = (lambda text: None) if as_json else print
+    logging.getLogger("bide.kafka").setLevel(logging.ERROR)  # a broker that has just come up lets its clients retry
     with tempfile.TemporaryDirectory(prefix="bide-payments-") as folder, broker(download=True, tells=False) as kafka:
         os.environ["BIDE_KAFKA_SERVERS"] = kafka.servers
         os.environ.setdefault("BIDE_STORE", f"sqlite:///{folder}/payments.db")

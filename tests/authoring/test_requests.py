@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
 import bide
+from bide.core.commands import TakenIn
+from bide.core.exchanging import Given, TakeIn
 from bide.core.records import RunId
 from bide.core.requests import SettleDeadLetter
+from bide.core.streaming import ItemOffer
 from bide.engine.admission import Admitting
 from bide.engine.transport import Answer, Answered, Dispatched, Request, Sent, Undelivered
 from bide.testing import World, world
@@ -491,6 +495,66 @@ async def test_U4_two_waits_in_one_stream_each_get_every_item_that_comes_to_them
         await there.reply(sent[1], 1)
         await there.reply(sent[4], "a")
         assert await there.result(run.id) == ["a", "c"]
+
+
+async def test_U4_answered_items_are_handed_to_who_brings_the_answers_and_found_if_it_dies(
+    store_url: str,
+) -> None:
+    """U4, D6: with the commit of the answers, as far as there is room; the lease ends as that of any claim."""
+    app = bide.App("handed")
+    pipeline = (
+        app.pipeline("handed")
+        .expand(range)
+        .wait_external("ask", transport=Provider(), timeout="1h")
+        .map(lambda number: number * 2)
+        .collect(list)
+    )
+    async with world(app, store_url) as there:
+        run = await there.start(pipeline, 3)
+        given = [
+            Given(item=request.item, target=request.interaction_id, message_id=f"m{request.item}", data="7", digest="d")
+            for request in there.sent("provider")
+        ]
+        offer = ItemOffer(
+            lease=timedelta(seconds=30), room=2, queues=frozenset({"default"}), definitions=frozenset({"handed"})
+        )
+        command = TakeIn(workspace="default", run_id=RunId(run.id), no=1, given=tuple(given), offer=offer)
+        taken = (await there.runtime.committer.submit(command)).reply
+        assert isinstance(taken, TakenIn)
+        assert [(item.item, item.epoch, item.claims) for item in taken.items] == [(0, 1, 1), (1, 1, 1)]
+        await there.settle()  # nobody begins what was handed over: as if that process had died
+        assert (await there.progress(run.id)).done == 1
+        await there.advance("30s")
+        assert await there.result(run.id) == [14, 14, 14]
+        assert await there.runtime.store.audit() == []
+
+
+@pytest.mark.parametrize(
+    "other", [{"queues": frozenset({"slow"})}, {"definitions": frozenset({"another"})}, {"room": 0}]
+)
+async def test_U4_items_are_not_handed_to_a_process_that_does_not_serve_them(
+    store_url: str, other: dict[str, Any]
+) -> None:
+    """U4, F18: of another queue, of a definition that it does not know, or without room."""
+    app = bide.App("handed")
+    pipeline = (
+        app.pipeline("handed")
+        .expand(range)
+        .wait_external("ask", transport=Provider(), timeout="1h")
+        .map(lambda number: number * 2)
+        .collect(list)
+    )
+    async with world(app, store_url) as there:
+        run = await there.start(pipeline, 1)
+        [request] = there.sent("provider")
+        serves: dict[str, Any] = {"queues": frozenset({"default"}), "definitions": frozenset({"handed"}), "room": 9}
+        offer = ItemOffer(lease=timedelta(seconds=30), **{**serves, **other})
+        given = Given(item=0, target=request.interaction_id, message_id="m", data="7", digest="d")
+        command = TakeIn(workspace="default", run_id=RunId(run.id), no=1, given=(given,), offer=offer)
+        taken = (await there.runtime.committer.submit(command)).reply
+        assert isinstance(taken, TakenIn)
+        assert taken.items == ()
+        assert await there.result(run.id) == [14]
 
 
 async def test_progress_is_told_in_counts(store_url: str) -> None:

@@ -93,7 +93,7 @@ class Given:
     def create(self, topic: str, partitions: int = 1) -> None:
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # it says so in its docs
 
-        admin = AdminClient({"bootstrap.servers": self.servers})
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 3})
         for made in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
             made.result(30)
 
@@ -131,7 +131,7 @@ group.initial.rebalance.delay.ms=0
 offsets.topic.num.partitions=4
 """
         )
-        cluster = secrets.token_urlsafe(16)
+        cluster = f"b{secrets.token_urlsafe(16)[1:]}"  # one that begins with a dash would be taken for an option
         self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._settings)).check_returncode()
         self._process: subprocess.Popen[bytes] | None = None
         self.up()

@@ -14,7 +14,7 @@ import msgspec
 
 from bide.core.exchanging import AnyExchangeCommand, Marked, MoreItems, NewRequest
 from bide.core.ledger import Stored
-from bide.core.records import Chore, Held, Run, RunId, StepRow, Style, Unused
+from bide.core.records import Chore, Held, Item, Run, RunId, StepRow, Style, Unused
 from bide.core.requests import Agenda, AnyRequest, NewTask
 from bide.core.streaming import AnyItemCommand, Ask, ClaimedItems, Feed, Publication, Settle
 
@@ -460,6 +460,8 @@ class TakenIn(msgspec.Struct, frozen=True, gc=False):
     """One receipt for each thing of a `TakeIn`; each was let in or refused for itself."""
 
     receipts: tuple[Receipt, ...]
+    run: Run | None = None
+    items: tuple[Item, ...] = ()  # whose work the caller offered to do, and has
 
 
 class Started(msgspec.Struct, frozen=True, gc=False):

@@ -10,7 +10,8 @@ import msgspec
 
 from bide.core.durations import deadline_after
 from bide.core.macs import Mac
-from bide.core.records import Chore, RunId, Wait
+from bide.core.records import Chore, Item, Run, RunId, Wait
+from bide.core.streaming import ItemOffer
 
 INTERACTION_API = "interaction-api"  # nothing is sent: people and programs list what is open, and answer it
 
@@ -144,6 +145,7 @@ class TakeIn(ExchangeCommand, frozen=True, kw_only=True, gc=False):
     """What came back for many interactions of one wait over items, each judged for itself, in order."""
 
     given: tuple[Given, ...]
+    offer: ItemOffer | None = None
 
 
 class SentItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -164,6 +166,7 @@ class MarkDispatched(ExchangeCommand, frozen=True, kw_only=True, gc=False):
     results: tuple[SentItem, ...]
     lease: timedelta
     delay: timedelta  # until those that failed are tried again
+    offer: ItemOffer | None = None
 
 
 class ExpireItems(ExchangeCommand, frozen=True, kw_only=True, gc=False):
@@ -181,3 +184,5 @@ class Marked(msgspec.Struct, frozen=True, gc=False):
     """Whether there is more to send, and this process still has the chore."""
 
     goes_on: bool
+    run: Run | None = None
+    items: tuple[Item, ...] = ()  # whose work the caller offered to do, and has

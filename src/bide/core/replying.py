@@ -82,13 +82,13 @@ def take_in(draft: Draft, command: TakeIn) -> Reply:
     run, wait = draft.run(command.run_id), draft.wait(command.run_id, command.no)
     if run is None or wait is None or run.workspace != command.workspace or wait.kind != "request":
         return TakenIn((Receipt(outcome="no_target", reason="not_found"),) * len(command.given))
-    tally = Tally(draft, run, wait)
+    tally = Tally(draft, run, wait, command.offer)
     assert tally.terms.items, f"{wait.id} has one interaction, and is answered by itself"
     receipts = [_take_in_one(tally, given) for given in command.given]
     last = max((at for at, receipt in enumerate(receipts) if receipt.outcome == "queued"), default=None)
     if last is not None and tally.close():
         receipts[last] = replace(receipts[last], outcome="woke")
-    return TakenIn(tuple(receipts))
+    return TakenIn(tuple(receipts), tally.run, tally.handed)
 
 
 def _take_in_one(tally: Tally, given: Given) -> Receipt:
@@ -210,7 +210,7 @@ def mark(draft: Draft, command: MarkDispatched, rows: Sequence[Interaction | Non
         if mine:
             draft.chores[command.chore.id] = None
         return Marked(False)
-    tally = Tally(draft, run, wait)
+    tally = Tally(draft, run, wait, command.offer)
     for result, row in zip(command.results, rows, strict=True):
         if row is not None and row.status in OPEN_INTERACTION:
             _mark_one(tally, row, result, command)
@@ -223,8 +223,8 @@ def mark(draft: Draft, command: MarkDispatched, rows: Sequence[Interaction | Non
     if mine and known is not None:
         due_at = deadline_after(draft.now, command.lease)
         draft.chores[known.id] = replace(known, due_at=due_at, tries=1) if goes_on else None
-        return Marked(goes_on)
-    return Marked(False)
+        return Marked(goes_on, tally.run, tally.handed)
+    return Marked(False, tally.run, tally.handed)
 
 
 def _mark_one(tally: Tally, row: Interaction, result: SentItem, command: MarkDispatched) -> None:

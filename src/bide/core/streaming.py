@@ -106,6 +106,16 @@ class FinishItems(ItemCommand, frozen=True, kw_only=True, gc=False):
     lease: timedelta | None = None
 
 
+class ItemOffer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What the process that brings answers can work on at once: items that are answered are its own with the same
+    commit, as if it had claimed them."""
+
+    lease: timedelta
+    room: int
+    queues: frozenset[str]
+    definitions: frozenset[str]
+
+
 AnyItemCommand = ClaimItems | RenewItems | FinishItems
 
 

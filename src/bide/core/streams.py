@@ -27,6 +27,7 @@ from bide.core.streaming import (
     ClaimItems,
     Feed,
     FinishItems,
+    ItemOffer,
     ItemOutcome,
     NewItem,
     Publication,
@@ -110,6 +111,8 @@ class Stream:
         self.progress = progress_of(run)
         self._changed: dict[str, list[int]] = {}  # for the ledger
         self.published: list[Publication] = []
+        self.offer: ItemOffer | None = None
+        self.handed: list[Item] = []  # to the process that made the offer
         self._delay = timedelta(0)
 
     # -- items
@@ -175,12 +178,23 @@ class Stream:
             return self.end(replace(item, status="done"))
         no = self.progress.waits[item.stage]
         if not no:
-            return self.draft.put_item(replace(item, status="ready", due_at=self.draft.now))
+            return self.draft.put_item(self._hand_over(replace(item, status="ready", due_at=self.draft.now)))
         wait = self.draft.wait(self.run.id, no)
         assert wait is not None, "the waits of a stream are open while it has items"
         unit = exchanges.unit_of(self.draft, wait)
         exchanges.open_item(self.draft, self.run, wait, terms_of(wait), unit, item.item, item.value)
         return self.draft.put_item(replace(item, status="waiting", due_at=None, claims=0))
+
+    def _hand_over(self, item: Item) -> Item:
+        """Let whoever offers to do the work have it, where there is room."""
+        offer, run = self.offer, self.run
+        if offer is None or len(self.handed) >= offer.room:
+            return item
+        if run.queue not in offer.queues or run.definition not in offer.definitions:
+            return item
+        until = deadline_after(self.draft.now, offer.lease)
+        self.handed.append(replace(item, epoch=item.epoch + 1, claims=item.claims + 1, due_at=until))
+        return self.handed[-1]
 
     def answered(self, no: int, item_no: int, value: str) -> None:
         """The answer of an item is there: it goes on to its next stage, whatever the others do (U4)."""

@@ -17,14 +17,16 @@ from bide.core.exchanges import counts, settle, unit_of
 from bide.core.exchanging import terms_of
 from bide.core.interactions import INTERACTION_MOVES, UNSENT, told
 from bide.core.moves import close_wait, wake
-from bide.core.records import Interaction, InteractionStatus, Run, Wait
+from bide.core.records import Interaction, InteractionStatus, Item, Run, Wait
+from bide.core.streaming import ItemOffer
 
 
 class Tally:
     """Nothing of the counts stands until `close`."""
 
-    def __init__(self, draft: Draft, run: Run, wait: Wait) -> None:
+    def __init__(self, draft: Draft, run: Run, wait: Wait, offer: ItemOffer | None = None) -> None:
         self.draft = draft
+        self._offer = offer
         self.run = run
         self.wait = wait
         self.terms = terms_of(wait)
@@ -84,7 +86,14 @@ class Tally:
     def _items(self) -> streams.Stream:
         if self._stream is None:
             self._stream = streams.Stream(self.draft, self.run)
+            self._stream.offer = self._offer
         return self._stream
+
+    @property
+    def handed(self) -> tuple[Item, ...]:
+        """The items that are worked on by whoever brought their answers."""
+        stream = self._stream
+        return tuple(stream.handed) if stream is not None and not stream.progress.restart else ()
 
     def close(self) -> bool:
         """Put the counts away, and let the wait and its run go on where that was all; whether the run did."""

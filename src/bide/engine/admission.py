@@ -88,8 +88,14 @@ class Admitting:
         return receipts
 
     async def _take_in(self, wait: Wait, given: Sequence[Given]) -> Sequence[Receipt]:
+        hands = self._runtime.item_work
         command = TakeIn(
-            workspace=wait.workspace, actor=self._actor, run_id=wait.run_id, no=wait.no, given=tuple(given)
+            workspace=wait.workspace,
+            actor=self._actor,
+            run_id=wait.run_id,
+            no=wait.no,
+            given=tuple(given),
+            offer=hands.offer() if hands is not None else None,
         )
         reply: Reply = (await self._runtime.committer.submit(command)).reply
         if isinstance(reply, Failed) and len(given) > 1:  # one that cannot be decided takes none of the others along
@@ -98,6 +104,8 @@ class Admitting:
         if isinstance(reply, Failed):
             raise reply.error
         assert isinstance(reply, TakenIn), f"answers over a transport were answered with {reply!r}"
+        if hands is not None and reply.run is not None and reply.items:
+            hands.take(reply.run, reply.items)
         return reply.receipts
 
     async def _alone(self, at: int, command: AnswerCommand | Reject) -> dict[int, Receipt]:

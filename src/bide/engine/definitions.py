@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from bide.core.commands import Consumed, EventReceipt, Move
 from bide.core.records import Held, Interaction, Item, Run, Style, Turn, Unit
-from bide.core.streaming import ItemOutcome
+from bide.core.streaming import ItemOffer, ItemOutcome
 from bide.core.tokens import Signer
 from bide.core.topics import fits
 from bide.engine.governor import Governor
@@ -119,6 +119,16 @@ class MessageSignature(Protocol):
     def check(self, headers: Iterable[tuple[str, str]], body: bytes, *, now: datetime) -> str:
         """The id of a genuine message; raises `BadSignature`."""
         ...
+
+
+class TakesItems(Protocol):
+    """Who does the work of items in this process."""
+
+    def offer(self) -> ItemOffer | None:
+        """What it can take; None where it takes nothing now."""
+
+    def take(self, run: Run, items: Sequence[Item]) -> None:
+        """Begin the work of items that a commit handed over."""
 
 
 class Registry:

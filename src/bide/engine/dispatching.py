@@ -129,9 +129,12 @@ class Dispatcher:
             results=tuple(results),
             lease=self._engine.settings.outbox_lease,
             delay=SINGLE_DELAY,
+            offer=self._engine.items.offer() if any(result.answer is not None for result in results) else None,
         )
         reply = (await self._engine.runtime.committer.submit(command)).reply
         assert isinstance(reply, Marked), f"what was sent was answered with {reply!r}"
+        if reply.run is not None and reply.items:
+            self._engine.items.take(reply.run, reply.items)
         return reply.goes_on
 
     # -- time

@@ -88,6 +88,7 @@ class Engine:
         self.items = ItemWork(self)
         self.threads = concurrent.futures.ThreadPoolExecutor(self.settings.threads, thread_name_prefix="bide-step")
         self.outbox = Outbox(self)
+        runtime.item_work = self.items
         runtime.committer.offer = self.make_offer
         runtime.committer.settle_offer = self.settle_offer
         runtime.committer.let_go = self.let_go
@@ -127,6 +128,8 @@ class Engine:
     def detach(self) -> None:
         """Take this engine off the committer, unless another has taken its place there."""
         committer = self.runtime.committer
+        if self.runtime.item_work is self.items:
+            self.runtime.item_work = None
         if committer.offer == self.make_offer:
             committer.offer = lambda commands: None
             committer.settle_offer = lambda offer, turns: None

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from bide.core.records import Interaction, Item, Run, RunId
-from bide.core.streaming import AnyItemCommand, ClaimedItems, ClaimItems, FinishItems, RenewItems
+from bide.core.streaming import AnyItemCommand, ClaimedItems, ClaimItems, FinishItems, ItemOffer, RenewItems
 from bide.core.streams import progress_of
 from bide.engine.definitions import Workable
 from bide.engine.probes import Crash
@@ -55,7 +55,7 @@ class ItemWork:
     async def tick(self) -> bool:
         """Claim what is due and begin its work; whether anything was."""
         free = MOST_ITEMS - len(self._claims)
-        pipelines = frozenset(d.name for d in self.registry if isinstance(d, Workable))
+        pipelines = self._workable()
         if free <= 0 or not pipelines or self._engine.stopping:
             return False
         due = await self._engine.runtime.store.due_items(self._engine.queues, pipelines, min(free, ITEMS_AT_ONCE))
@@ -64,6 +64,20 @@ class ItemWork:
             groups[(item.run_id, item.section)].append(item.item)
         claimed = await asyncio.gather(*(self._claim(run_id, no, items) for (run_id, no), items in groups.items()))
         return any(claimed)
+
+    def offer(self) -> ItemOffer | None:
+        """What this process can work on at once, for whoever brings answers (U4)."""
+        room, definitions = MOST_ITEMS - len(self._claims), self._workable()
+        if room <= 0 or not definitions or self._engine.stopping:
+            return None
+        return ItemOffer(lease=self.settings.lease, room=room, queues=self._engine.queues, definitions=definitions)
+
+    def take(self, run: Run, items: Sequence[Item]) -> None:
+        self._note(items)
+        self._begin(run, items)
+
+    def _workable(self) -> frozenset[str]:
+        return frozenset(d.name for d in self.registry if isinstance(d, Workable))
 
     async def _claim(self, run_id: RunId, section: int, items: Sequence[int]) -> bool:
         command = ClaimItems(
@@ -77,8 +91,7 @@ class ItemWork:
         )
         claimed = await self._submit(command)
         if claimed.run is not None and claimed.items:
-            self._note(claimed.items)
-            self._begin(claimed.run, claimed.items)
+            self.take(claimed.run, claimed.items)
         return bool(claimed.items) or claimed.moved
 
     def _begin(self, run: Run, items: Sequence[Item]) -> None:

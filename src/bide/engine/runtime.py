@@ -15,7 +15,7 @@ from bide.core.access import Secret
 from bide.core.records import Run, RunId
 from bide.core.tokens import BadSecrets, Signer, parse_secrets
 from bide.engine.committer import Committer
-from bide.engine.definitions import Registry
+from bide.engine.definitions import Registry, TakesItems
 from bide.engine.emissions import Emissions
 from bide.engine.figures import Figures
 from bide.engine.looks import Looks
@@ -46,6 +46,7 @@ class Runtime:
         self.tail = Tail(store, settings.poll_interval.total_seconds())
         self.emissions = Emissions(registry, settings, ports)
         self.committer.listeners.append(self.announce)
+        self.item_work: TakesItems | None = None  # where answered items go at once: the engine of this process
         self._signer: Signer | None = None
         self._ends: dict[RunId, list[Ear]] = {}
 
