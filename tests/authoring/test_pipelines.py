@@ -192,7 +192,8 @@ async def test_U4_a_stale_worker_commits_nothing_for_an_item_that_another_has(st
     async with world(app, store_url) as there:
         run = await there.start(pipeline, 1, settle=False)
         await there.engine.claim()
-        await asyncio.wait(set(there.engine._tasks))  # the items are stored, and nobody has looked for them yet
+        while there.engine._tasks:  # then the items are stored, and nobody has looked for them yet
+            await asyncio.wait(set(there.engine._tasks))
         run_id = RunId(run.id)
         claim = ClaimItems(workspace="", run_id=run_id, section=1, items=(0,), lease=timedelta(seconds=30))
         first = (await there.runtime.committer.submit(claim)).reply

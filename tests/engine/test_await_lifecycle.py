@@ -22,7 +22,7 @@ FIELDS = {
     "channel", "schema",
 }  # fmt: skip
 OTHERS = {  # what entries have beside them
-    "kind", "names", "cause", "id", "digest", "by", "from", "to", "worker", "epoch",
+    "kind", "names", "cause", "id", "digest", "by", "outcome", "from", "to", "worker", "epoch",
 }  # fmt: skip
 
 
