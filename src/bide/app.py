@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from bide.approving import approval_workflow
 from bide.authoring.checks import check_priority, check_text
@@ -51,6 +51,10 @@ class State:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"app.state has no {name!r}; set it in the app's lifespan")
+
+    if TYPE_CHECKING:  # any name may be set
+
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
 
 class App:

@@ -214,7 +214,7 @@ async def test_a_policy_that_denies_the_start_leaves_a_dead_letter(store_url: st
 
 async def test_a_key_that_is_none_is_refused_as_the_work_of_its_item(store_url: str) -> None:
     app = bide.App()
-    app.pipeline("pay").expand(range).publish("paid", key=lambda number: None).collect(len)  # type: ignore[arg-type,return-value]  # wrong on purpose
+    app.pipeline("pay").expand(range).publish("paid", key=lambda number: None).collect(len)  # type: ignore[arg-type]  # wrong on purpose
     async with world(app, store_url) as there:
         await there.start("pay", 1)
         [letter] = await there.dead_letters()

@@ -10,18 +10,15 @@ from pathlib import Path
 
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-# Pages of the documentation may leave types out where they would hide what a page is about. Those they give are right.
-LENIENT = (
-    "# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators",
-    '# mypy: allow-any-generics, disable-error-code="union-attr,no-redef"',
-    "# pyright: basic, reportOptionalMemberAccess=false, reportRedeclaration=false",
-)
+# As strict as for anybody's code, but for what comes of making one module of many: blocks import and define what others
+# have imported and defined, and what is a name of the page becomes a variable of a function.
+PATCHWORK = "# pyright: strict, reportDuplicateImport=false, reportRedeclaration=false, reportUnusedVariable=false"
 
 
-def module_of(page: Path, *, is_strict: bool) -> str:
+def module_of(page: Path) -> str:
     """All blocks of a page in one. What awaits becomes the body of a function, one line below its place."""
     text = page.read_text(encoding="utf-8")
-    lines = [*(() if is_strict else LENIENT), "from __future__ import annotations"]
+    lines = [PATCHWORK, "from __future__ import annotations"]
     for no, match in enumerate(FENCE.finditer(text)):
         fence = text.count("\n", 0, match.start())
         lines += [""] * (fence + 1 - len(lines))

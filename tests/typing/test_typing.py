@@ -18,8 +18,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {ROOT / "examples" / "demo.py"})  # it only drives another
 RIGHT = [HERE / "right.py", *EXAMPLES]
-README = ROOT / "README.md"
-PAGES = [README, *sorted(page for page in (ROOT / "docs").rglob("*.md") if "```python\n" in page.read_text("utf-8"))]
+DOCS = sorted(page for page in (ROOT / "docs").rglob("*.md") if "```python\n" in page.read_text("utf-8"))
+PAGES = [ROOT / "README.md", *DOCS]
 
 
 def mypy(files: list[Path], cache: Path) -> dict[tuple[str, int], str]:
@@ -67,20 +67,16 @@ CHECKERS = {"mypy": mypy, "pyright": pyright}
 
 
 @pytest.mark.parametrize("checker", CHECKERS)
-def test_user_code_infers_as_it_says_and_the_examples_and_pages_are_typed(checker: str, tmp_path: Path) -> None:
+def test_user_code_examples_and_pages_are_typed_and_wrong_arguments_are_refused(checker: str, tmp_path: Path) -> None:
     """One run for all, because the checkers take most of their time to begin."""
     copies = [Path(shutil.copy(path, tmp_path)) for path in RIGHT]  # as user code is: outside of this project
     for page in PAGES:
         copies.append(tmp_path / f"{re.sub(r'[^a-z]', '_', str(page.relative_to(ROOT)).lower())}.py")
-        copies[-1].write_text(module_of(page, is_strict=page == README), encoding="utf-8")
-    assert CHECKERS[checker](copies, tmp_path) == {}
-
-
-@pytest.mark.parametrize("checker", CHECKERS)
-def test_wrong_arguments_are_refused_before_anything_runs(checker: str, tmp_path: Path) -> None:
-    text = (HERE / "wrong.txt").read_text(encoding="utf-8")
+        copies[-1].write_text(module_of(page), encoding="utf-8")
     wrong = tmp_path / "wrong.py"
+    text = (HERE / "wrong.txt").read_text(encoding="utf-8")
     wrong.write_text(text, encoding="utf-8")
-    expected = {no for no, line in enumerate(text.splitlines(), 1) if line.endswith("# wrong")}
-    found = CHECKERS[checker]([wrong], tmp_path)
-    assert {line for _, line in found} == expected, found
+    expected = {("wrong.py", no) for no, line in enumerate(text.splitlines(), 1) if line.endswith("# wrong")}
+    found = CHECKERS[checker]([*copies, wrong], tmp_path)
+    assert {at: said for at, said in found.items() if at not in expected} == {}
+    assert set(found) == expected, "these are wrong, and were not refused"

@@ -23,6 +23,9 @@ from bide.core.streams import START
 from bide.engine.definitions import ItemSession, Session
 from bide.errors import BadDefinition, BadInput
 
+# What a stage does with a value; a function of two parameters is handed the `Item` too.
+Work = Callable[[Any], Any] | Callable[[Any, Any], Any]
+
 
 class Pipeline:
     """Stages, each extending the pipeline in place. It is registered when it is made.
@@ -86,7 +89,7 @@ class Pipeline:
         self,
         checkpoint: str,
         *,
-        key: Callable[..., str] | None = None,
+        key: Callable[[Any], str] | Callable[[Any, Any], str] | None = None,
         name: str | None = None,
         retry: RetryPolicy | None = None,
     ) -> Pipeline:
@@ -110,7 +113,7 @@ class Pipeline:
         except BadInput as error:
             raise BadDefinition(f"pipeline {self.name!r}: {error}") from error
 
-    def expand(self, fn: Callable[..., Any], *, name: str | None = None, retry: RetryPolicy | None = None) -> Pipeline:
+    def expand(self, fn: Work, *, name: str | None = None, retry: RetryPolicy | None = None) -> Pipeline:
         """One input, many items: *fn* gives any iterable, or an async one. Asked again, it must give the same items.
 
         Items are stored as they come and go on at once. After a crash *fn* is called again, and what was stored is
@@ -120,7 +123,7 @@ class Pipeline:
 
     def map(
         self,
-        fn: Callable[..., Any],
+        fn: Work,
         *,
         name: str | None = None,
         retry: RetryPolicy | None = None,
@@ -135,7 +138,7 @@ class Pipeline:
 
     def filter(
         self,
-        fn: Callable[..., Any],
+        fn: Work,
         *,
         name: str | None = None,
         retry: RetryPolicy | None = None,
@@ -144,7 +147,7 @@ class Pipeline:
         """Go on with those items for which *fn* is true."""
         return self._add("filter", fn, name, retry=retry, concurrency=concurrency)
 
-    def collect(self, fn: Callable[..., Any], *, name: str | None = None, retry: RetryPolicy | None = None) -> Pipeline:
+    def collect(self, fn: Work, *, name: str | None = None, retry: RetryPolicy | None = None) -> Pipeline:
         """Many items, one output: *fn* gets an iterator of the items in order, with `.rejected`."""
         return self._add("collect", fn, name, retry=retry)
 
