@@ -113,7 +113,7 @@ def test_each_timeout_policy_is_said() -> None:
 
 
 def test_W2_a_wait_of_a_machine_file_does_not_go_on_all_the_same() -> None:
-    words = said(a_run(style="machine_file"), a_wait())
+    words = said(a_run(style="machine_file"), a_wait(kind="signal"))
     assert "its on_timeout flow runs, and without one it fails with AWAIT_TIMEOUT" in words
     assert "all the same" not in words
     assert "all the same" in said(a_run(style="machine_file"), a_wait(kind="sleep", names=()))

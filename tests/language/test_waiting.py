@@ -267,3 +267,47 @@ machine slow
         result = await there.result(run.id)
         assert (await there.get(result["one"])).status == "failed"
         assert (await there.get(result["two"])).status == "waiting"
+
+
+@pytest.mark.parametrize("how", ['event: "ci.done"', "callback: true", 'channel: "chat"'])
+async def test_W2_explain_says_what_an_answer_and_what_a_timeout_leads_to(
+    store_url: str, tmp_path: Path, how: str
+) -> None:
+    """Both outcomes of a `wait for`, with and without a flow for the second."""
+    text = f"""
+machine m
+  implements
+    wait for ready
+      {how}
+      timeout: "1h"
+      on_timeout: flow(give_up)
+    wait for again
+      {how}
+      timeout: "1h"
+  flows
+    flow give_up
+      compute result
+        "none"
+"""
+    (tmp_path / "m.machine").write_text(text)
+    app = bide.App()
+    app.load(tmp_path)
+    async with world(app, store=store_url) as there:
+        run = await there.start("m")
+        said = " ".join((await there.client().explain(run.id)).explanation)
+        assert "On an answer it goes on behind 'ready', with the answer as steps.ready." in said
+        assert "then its flow 'give_up' runs in place of the rest." in said
+
+        if how.startswith("event"):
+            await there.emit("ci.done", {})
+        else:
+            [wait] = await there.client().waits(run_id=run.id)
+            await there.answer(wait.id, {})
+        said = " ".join((await there.client().explain(run.id)).explanation)
+        assert "On an answer it goes on behind 'again', with the answer as steps.again." in said
+        assert "then the run fails with AWAIT_TIMEOUT" in said
+
+        await there.advance("1h")
+        error = (await there.get(run.id)).error
+        assert error is not None
+        assert error.code == "AWAIT_TIMEOUT"

@@ -215,6 +215,9 @@ class _Explanation:
                 yield f"Answer it, with the data as JSON in place of {{}}, by: {command}"
             else:
                 yield f"{subject} at {wait.key!r} since {self._when(wait.opened_at)}: it sleeps."
+            if self._is_of_a_file(wait):
+                name = wait.key.partition("#")[0]
+                yield f"On an answer it goes on behind {name!r}, with the answer as steps.{name}."
             yield self._deadline(wait)
             yield from self._agenda(wait)
 
@@ -303,9 +306,19 @@ class _Explanation:
             return "the run fails with AWAIT_TIMEOUT"
         if wait.on_timeout is not None:
             return f"it goes on with step {wait.on_timeout!r} instead"
-        if self.run.style == "machine_file" and wait.kind != "sleep":  # which of the two, the file alone knows
-            return "its on_timeout flow runs, and without one it fails with AWAIT_TIMEOUT"
+        if self._is_of_a_file(wait):
+            told = terms(wait).get("metadata") or {}
+            if "on_timeout" not in told:  # which of the two, the file alone knows
+                return "its on_timeout flow runs, and without one it fails with AWAIT_TIMEOUT"
+            flow = told["on_timeout"]
+            if flow is not None:
+                return f"its flow {flow!r} runs in place of the rest"
+            return "the run fails with AWAIT_TIMEOUT, unless an `on failure` handles that"
         return f"it goes on with {self._place(wait)} all the same and is told that the time is up"
+
+    def _is_of_a_file(self, wait: Wait) -> bool:
+        """Whether it is a `wait for` of a machine file, which leads to one of two things (L3, L4)."""
+        return self.run.style == "machine_file" and wait.kind in ("task", "event", "signal")
 
     def _place(self, wait: Wait) -> str:
         return f"step {wait.key!r}" if self.run.style == "machine" else repr(wait.key)

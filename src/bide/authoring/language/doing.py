@@ -240,7 +240,10 @@ class Doing:
     def _wait_options(self, wait: WaitFor) -> dict[str, Any]:
         told = self._told(tuple(entry for entry in wait.told if entry.name != "callback"))
         schema = schema_of_fields(wait.schema)
-        return {**told, "timeout": waiting.timeout_of(told.get("timeout")), "schema": schema or None}
+        # Only the file knows what the end of the time leads to: the wait says so to who asks why the run stands there.
+        flow = wait.on_timeout.name if wait.on_timeout is not None else None
+        limit = waiting.timeout_of(told.get("timeout"))
+        return {**told, "timeout": limit, "schema": schema or None, "metadata": {"on_timeout": flow}}
 
     async def wait(self, wait: WaitFor) -> Any:
         if wait.is_callback:

@@ -20,11 +20,13 @@ def timeout_of(said: Any) -> Any:
     return FOREVER if said is None or said == "forever" else said
 
 
+def _terms(options: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: options[name] for name in names if options.get(name) is not None}
+
+
 async def person(step: Step, name: str, options: dict[str, Any]) -> Any:
     """A human task, answered under its channel (L3)."""
-    terms = {
-        key: options[key] for key in ("channel", "description", "assignee", "group") if options.get(key) is not None
-    }
+    terms = _terms(options, "channel", "description", "assignee", "group", "metadata")
     title = options.get("title") or name.replace("_", " ")
     form = options["schema"] if options["schema"] is not None else Any
     return await step.ask(name, title=title, form=form, timeout=options["timeout"], **terms)
@@ -32,14 +34,14 @@ async def person(step: Step, name: str, options: dict[str, Any]) -> Any:
 
 async def callback(step: Step, name: str, options: dict[str, Any]) -> Callback[Any]:
     """A wait with an address of its own: `url` and `token` now, the answer when it is awaited (L3)."""
-    terms = {key: options[key] for key in ("channel", "title", "description") if options.get(key) is not None}
+    terms = _terms(options, "channel", "title", "description", "metadata")
     returns = options["schema"] if options["schema"] is not None else Any
     return await step.callback(name, timeout=options["timeout"], returns=returns, **terms)
 
 
 async def event(step: Step, name: str, options: dict[str, Any], fields: Sequence[Field] | None) -> Any:
     """The data of the first event that fits; one that does not is not for this wait, which goes on (L3)."""
-    terms = {key: options[key] for key in ("channel", "title", "description") if options.get(key) is not None}
+    terms = _terms(options, "channel", "title", "description", "metadata")
     match = expression_of(options.get("match"), fields)
     came = await step.wait_for_event(
         name, event=as_text(options["event"]), match=match, timeout=options["timeout"], **terms
