@@ -227,6 +227,15 @@ def test_a_ledger_that_was_changed_does_not_verify(bide: Bide) -> None:
     assert bide("ledger", "verify", run_id).out == f"{run_id}: entry 1 is missing\n"
 
 
+def test_a_page_of_a_ledger_that_cannot_be_read_is_named(bide: Bide) -> None:
+    """G2: also where what is stored is no page any more."""
+    run_id = bide.start("echo")
+    bide.change("UPDATE ledger SET entries = x'ffff' WHERE seq = 1")
+    answer = bide("ledger", "verify", run_id, "--json")
+    assert (answer.code, answer.json["first_bad"]) == (1, 1)
+    assert answer.json["reason"] == "the page of entry 1 cannot be read"
+
+
 def test_ledger_alone_explains_itself(bide: Bide) -> None:
     answer = bide("ledger")
     assert answer.code == 0

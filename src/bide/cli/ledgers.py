@@ -75,14 +75,12 @@ def verify(
         from bide.core import ledger
 
         row = await session.run(run)
-        pages = [(page.seq, page.entries) for page in await session.store.ledger(row.id)]
-        broken = ledger.verify(pages, row.ledger_head, row.ledger_seq)
+        pages = [(page.seq, page.entries) for page in await session.store.ledger(row.id, as_found=True)]
+        broken = ledger.flaw(pages, row.ledger_head, row.ledger_seq, row.status)
         reason = broken.reason if broken is not None else None
-        if reason is None:
-            told = ledger.replayed_status(entry for _, text in pages for entry in ledger.decode_page(text))
-            reason = None if told == row.status else f"the ledger tells of {told}, the run row says {row.status}"
         if session.out.as_json:
-            session.out.value({"id": row.id, "verified": reason is None, "entries": row.ledger_seq, "reason": reason})
+            told = {"id": row.id, "verified": broken is None, "entries": row.ledger_seq, "reason": reason}
+            session.out.value({**told, "first_bad": broken.seq if broken is not None else None})
         elif reason is None:
             session.out.line(f"{row.id}: all {row.ledger_seq} entries hold", "green")
         else:

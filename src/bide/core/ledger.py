@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
@@ -93,12 +93,26 @@ def decode_stored(text: str) -> list[Stored]:
     return _stored.decode(text)
 
 
+def flaw(pages: Sequence[tuple[int, str]], head: str, seq: int, status: str) -> Broken | None:
+    """What is wrong with a run's ledger: its chain does not hold, or tells of another status (G2, law 16)."""
+    broken = verify(pages, head, seq)
+    if broken is not None:
+        return broken
+    told = replayed_status(entry for _, text in pages for entry in decode_page(text))
+    return None if told == status else Broken(seq, f"the run is {status}, its ledger tells of {told}")
+
+
 def verify(pages: Iterable[tuple[int, str]], head: str, seq: int) -> Broken | None:
-    """Check a run's whole chain against the head kept in its run row; None: nothing was changed or removed."""
+    """Check a run's whole chain against the head kept in its run row; None: nothing was changed or removed.
+
+    *pages* come by the number of their first entry. What is wrong is told of the first entry that is not as it was.
+    """
     previous, expected = "", 1
     for first, text in pages:
-        if first != expected:
+        if first > expected:
             return Broken(expected, f"entry {expected} is missing")
+        if first < expected:
+            return Broken(first, f"entry {first} is there twice")
         try:
             entries = _stored.decode(text)
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -114,7 +128,7 @@ def verify(pages: Iterable[tuple[int, str]], head: str, seq: int) -> Broken | No
         if encode_page(entries) != text:  # the same values in another spelling
             return Broken(first, f"the page of entry {first} is not as it was written")
     if expected - 1 != seq:
-        return Broken(expected, f"the ledger ends at entry {expected - 1}, the run says {seq}")
+        return Broken(min(expected, seq + 1), f"the ledger ends at entry {expected - 1}, the run says {seq}")
     if previous != head:
         return Broken(seq, f"the hash of entry {seq} is not the head that the run row keeps")
     return None

@@ -263,7 +263,9 @@ class Store(Access, Protocol):
     async def steps(self, run_id: str) -> Sequence[StepRow]:
         """What steps and waits of a workflow came to, in any order."""
 
-    async def ledger(self, run_id: str) -> Sequence[LedgerPage]: ...
+    async def ledger(self, run_id: str, *, as_found: bool = False) -> Sequence[LedgerPage]:
+        """The pages of one run, in order. Raises where one cannot be read; *as_found* gives it with an empty text."""
+
     async def stream(self, workspace: str, place: str, *, limit: int) -> Sequence[Streamed]:
         """The pages of the ledgers of all runs from *place* on, the empty text being the beginning, in one order.
 

@@ -342,7 +342,7 @@ class MemoryStore:
     async def steps(self, run_id: str) -> Sequence[StepRow]:
         return list(self.load_steps([RunId(run_id)]))
 
-    async def ledger(self, run_id: str) -> Sequence[LedgerPage]:
+    async def ledger(self, run_id: str, *, as_found: bool = False) -> Sequence[LedgerPage]:
         return list(self._ledger.get(RunId(run_id), ()))
 
     async def stream(self, workspace: str, place: str, *, limit: int) -> Sequence[Streamed]:

@@ -7,6 +7,9 @@ packed, so another dictionary can be added; one that was released never changes.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+
+from bide.errors import PayloadUnreadable
 
 PLAIN, WORDS_1, WORDS_2, SEALED_PAGE = b"\0", b"\1", b"\2", b"\3"
 
@@ -118,11 +121,18 @@ def _inflated(packed: bytes, dictionary: bytes) -> str:
     return (unpacker.decompress(packed) + unpacker.flush()).decode()
 
 
-def text_or_nothing(page: bytes) -> str:
-    """For the audit, which goes on where a page is damaged: an empty text is no page either."""
+def text_or_nothing(opened: Callable[[], bytes]) -> str:
+    """For who looks for damage and goes on where it is: an empty text is no page either.
+
+    Raises where the key of a page is missing: it may be quite whole.
+    """
     try:
-        return unpack(page)
+        return unpack(opened())
     except DamagedPage:
+        return ""
+    except PayloadUnreadable as error:
+        if error.is_missing:
+            raise
         return ""
 
 

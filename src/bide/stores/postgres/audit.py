@@ -13,9 +13,7 @@ import asyncpg
 
 from bide.core import ledger
 from bide.core.records import FINAL
-from bide.errors import PayloadUnreadable
 from bide.stores.interface import Violation
-from bide.stores.pages import text_or_nothing
 from bide.stores.postgres.sealed import Rows
 from bide.stores.postgres.transactions import Transactions
 
@@ -46,28 +44,15 @@ def _invariant(query: str) -> str:
 def _of_run(row: asyncpg.Record, reader: Rows) -> Iterator[Violation]:
     """I16 for the chain of one run; where it is whole, what it tells of signals, ends and epochs."""
     run_id = row["id"]
-    pages = [_text(reader, run_id, seq, page) for seq, page in zip(row["seqs"], row["pages"], strict=True)]
-    broken = ledger.verify(zip(row["seqs"], pages, strict=True), row["ledger_head"], row["ledger_seq"])
+    pages = [(seq, reader.page_text(run_id, seq, page)) for seq, page in zip(row["seqs"], row["pages"], strict=True)]
+    broken = ledger.flaw(pages, row["ledger_head"], row["ledger_seq"], row["status"])
     if broken is not None:
         yield Violation("I16", run_id, broken.reason)
         return
-    entries = [entry for page in pages for entry in ledger.decode_page(page)]
-    told = ledger.replayed_status(entries)
-    if told != row["status"]:
-        yield Violation("I16", run_id, f"is {row['status']}, its ledger tells of {told}")
+    entries = [entry for _, page in pages for entry in ledger.decode_page(page)]
     yield from _of_signals(run_id, entries, row["unread"])
     yield from _of_ends(run_id, entries)
     yield from _of_epochs(run_id, entries, row["epoch"])
-
-
-def _text(reader: Rows, run_id: str, seq: int, page: bytes) -> str:
-    """The text of a page, or nothing where it is damaged. Raises where its key is missing: it may be quite whole."""
-    try:
-        return text_or_nothing(reader.packed_page(run_id, seq, page))
-    except PayloadUnreadable as error:
-        if error.is_missing:
-            raise
-        return ""
 
 
 def _of_signals(run_id: str, entries: Sequence[ledger.Entry], unread: Sequence[str]) -> Iterator[Violation]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from bide.core.records import Interaction, LedgerPage, Record, Run, RunId, Wait
-from bide.stores.pages import pack
+from bide.stores.pages import pack, text_or_nothing
 from bide.stores.postgres import rows
 from bide.stores.postgres.rows import Columns, Row
 from bide.stores.sealing import Sealing, intake_row
@@ -54,6 +54,14 @@ class Rows:
 
     def packed_page(self, run_id: str, seq: int, page: bytes) -> bytes:
         return page if self.sealing is None else self.sealing.open_page(run_id, seq, page)
+
+    def page_text(self, run_id: str, seq: int, page: bytes) -> str:
+        """The text of a page, or nothing where it is damaged; raises where its key is missing."""
+        return text_or_nothing(lambda: self.packed_page(run_id, seq, page))
+
+    def page_as_found(self, row: Row | tuple[Any, ...]) -> LedgerPage:
+        run_id, seq, page = row
+        return LedgerPage(run_id=run_id, seq=seq, entries=self.page_text(run_id, seq, page))
 
     def intake_text(self, id: str, text: str) -> str:
         return text if self.sealing is None else self.sealing.seal_text(intake_row(id), "command", text)

@@ -419,8 +419,9 @@ class PostgresStore(PostgresAccess):
             for row in await self._transactions.read("select_steps", array([run_id]), array([]))
         ]
 
-    async def ledger(self, run_id: str) -> Sequence[LedgerPage]:
-        return [self._rows.read_page(row) for row in await self._transactions.read("select_ledger", run_id)]
+    async def ledger(self, run_id: str, *, as_found: bool = False) -> Sequence[LedgerPage]:
+        read = self._rows.page_as_found if as_found else self._rows.read_page
+        return [read(row) for row in await self._transactions.read("select_ledger", run_id)]
 
     async def stream(self, workspace: str, place: str, *, limit: int) -> Sequence[Streamed]:
         rows = await self._transactions.read("select_stream", workspace, *_place(place), limit)

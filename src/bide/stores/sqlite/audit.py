@@ -10,9 +10,7 @@ import apsw
 import msgspec
 
 from bide.core import ledger
-from bide.errors import PayloadUnreadable
 from bide.stores.interface import Violation
-from bide.stores.pages import text_or_nothing
 from bide.stores.sqlite.rows import Rows
 from bide.stores.sqlite.statements import AUDITS, SQL
 
@@ -33,7 +31,7 @@ def read_ledgers(connection: apsw.Connection, rows: Rows) -> None:
     """Let statements ask what is in a page of a ledger, as `ledger_json(run_id, seq, entries)`."""
 
     def ledger_json(*page: Any) -> str:
-        return _json_of(_text(rows, *page))
+        return _json_of(rows.page_text(*page))
 
     connection.create_scalar_function("ledger_json", ledger_json, 3, deterministic=True)
 
@@ -44,16 +42,6 @@ def _invariant(name: str) -> str:
     'I4'
     """
     return name.split("_")[1].upper()
-
-
-def _text(rows: Rows, run_id: str, seq: int, page: bytes) -> str:
-    """The text of a page, or nothing where it is damaged. Raises where its key is missing: it may be quite whole."""
-    try:
-        return text_or_nothing(rows.packed_page(run_id, seq, page))
-    except PayloadUnreadable as error:
-        if error.is_missing:
-            raise
-        return ""
 
 
 def _json_of(text: str) -> str:
@@ -67,17 +55,9 @@ def _json_of(text: str) -> str:
 
 def _of_ledgers(connection: apsw.Connection, rows: Rows) -> Iterator[Violation]:
     """I16: the chain of every run is whole, and it tells of the status that the row has."""
-    pages = connection.execute(SQL["ledgers"])
+    pages: Iterator[tuple[Any, ...]] = connection.execute(SQL["ledgers"])
     for (run_id, status, seq, head), group in groupby(pages, key=lambda row: row[:4]):
-        kept = [(first, _text(rows, str(run_id), first, entries)) for *_, first, entries in group if first is not None]
-        detail = _flaw(kept, status, seq, head)
-        if detail is not None:
-            yield Violation("I16", str(run_id), detail)
-
-
-def _flaw(pages: list[tuple[Any, Any]], status: Any, seq: Any, head: Any) -> str | None:
-    broken = ledger.verify(pages, head, seq)
-    if broken is not None:
-        return broken.reason
-    told = ledger.replayed_status(entry for _, text in pages for entry in ledger.decode_page(text))
-    return None if told == status else f"is {status}, its ledger tells of {told}"
+        kept = [(first, rows.page_text(run_id, first, entries)) for *_, first, entries in group if first is not None]
+        broken = ledger.flaw(kept, head, seq, status)
+        if broken is not None:
+            yield Violation("I16", run_id, broken.reason)

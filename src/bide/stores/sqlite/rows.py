@@ -33,7 +33,7 @@ from bide.core.records import (
     Unused,
     Wait,
 )
-from bide.stores.pages import pack, unpack
+from bide.stores.pages import pack, text_or_nothing, unpack
 from bide.stores.sealing import Sealing, intake_row
 
 R = TypeVar("R", bound=Record)
@@ -187,6 +187,14 @@ class Rows:
 
     def packed_page(self, run_id: str, seq: int, page: bytes) -> bytes:
         return page if self.sealing is None else self.sealing.open_page(run_id, seq, page)
+
+    def page_text(self, run_id: str, seq: int, page: bytes) -> str:
+        """The text of a page, or nothing where it is damaged; raises where its key is missing."""
+        return text_or_nothing(lambda: self.packed_page(run_id, seq, page))
+
+    def page_as_found(self, row: Row) -> LedgerPage:
+        run_id, seq, page = row
+        return LedgerPage(run_id=run_id, seq=seq, entries=self.page_text(run_id, seq, page))
 
     def _pair(
         self, write: Callable[[R], Row], read: Callable[[Row], R]

@@ -389,8 +389,9 @@ class SqliteStore(SqliteAccess):
     async def steps(self, run_id: str) -> Sequence[StepRow]:
         return await self._read(lambda c: list(Tables(c, self._rows).load_steps([RunId(run_id)])))
 
-    async def ledger(self, run_id: str) -> Sequence[LedgerPage]:
-        return await self._read(lambda c: [self._rows.page_of(row) for row in c.execute(SQL["load_ledger"], (run_id,))])
+    async def ledger(self, run_id: str, *, as_found: bool = False) -> Sequence[LedgerPage]:
+        read = self._rows.page_as_found if as_found else self._rows.page_of
+        return await self._read(lambda c: [read(row) for row in c.execute(SQL["load_ledger"], (run_id,))])
 
     async def stream(self, workspace: str, place: str, *, limit: int) -> Sequence[Streamed]:
         parameters = {"workspace": workspace, "place": place_number(place), "limit": limit}
