@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bide.cli.options import StorePlace
 from bide.cli.output import Cell, Column, age_cell
 from bide.cli.session import StoreSession, Target, perform_on_store
-from bide.cli.usage import AppOption, JsonOption, StoreOption, UsageProblem, WorkspaceOption, read_duration
+from bide.cli.usage import AppOption, JsonOption, StoreOption, UsageProblem, read_duration
 from bide.core.access import SCOPES, SECRET_BYTES, Key, Workspace, key_hash, new_key, unknown_scopes
 from bide.errors import KeyNotFound, WorkspaceExists, WorkspaceNotFound
 
@@ -56,10 +57,8 @@ def create_key(
     rate: Annotated[
         int | None, typer.Option("--rate", metavar="N", min=1, help="Requests per second.", show_default=False)
     ] = None,
-    app: AppOption = None,
-    store: StoreOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: StorePlace,
 ) -> int:
     """Make a key of a workspace and print it, this once.
 
@@ -72,28 +71,26 @@ def create_key(
     time = read_duration(expires, "--expires")
 
     async def work(session: StoreSession) -> None:
-        if workspace != "default" and workspace not in {one.name for one in await session.store.workspaces()}:
-            raise WorkspaceNotFound(workspace)
-        text, key = await make_key(session.runtime, workspace, scopes, name=name, expires=time, rate=rate)
+        if at.workspace != "default" and at.workspace not in {one.name for one in await session.store.workspaces()}:
+            raise WorkspaceNotFound(at.workspace)
+        text, key = await make_key(session.runtime, at.workspace, scopes, name=name, expires=time, rate=rate)
         if session.out.as_json:
             session.out.value({"key": text, **_shown(key)})
             return
         session.out.line(text)
-        session.out.note(f"{key.id} of workspace {workspace}; it is not shown again")
+        session.out.note(f"{key.id} of workspace {at.workspace}; it is not shown again")
 
-    return perform_on_store(Target(app, store, workspace, json), work, creates=True)
+    return perform_on_store(at, work, creates=True)
 
 
 def list_keys(
-    app: AppOption = None,
-    store: StoreOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: StorePlace,
 ) -> int:
     """List the keys of a workspace; the keys themselves are not known."""
 
     async def work(session: StoreSession) -> None:
-        keys = await session.store.keys(workspace)
+        keys = await session.store.keys(at.workspace)
         if session.out.as_json:
             session.out.value({"items": [_shown(key) for key in keys], "next_cursor": None})
             return
@@ -107,20 +104,18 @@ def list_keys(
         ]
         session.out.table(columns, [_row(key, now) for key in keys])
 
-    return perform_on_store(Target(app, store, workspace, json), work)
+    return perform_on_store(at, work)
 
 
 def revoke_key(
     key: Annotated[str, typer.Argument(metavar="KEY_ID", help="The id of the key.")],
-    app: AppOption = None,
-    store: StoreOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: StorePlace,
 ) -> int:
     """Revoke a key: from the next request on it is not let in."""
 
     async def work(session: StoreSession) -> None:
-        known = {one.id for one in await session.store.keys(workspace)}
+        known = {one.id for one in await session.store.keys(at.workspace)}
         if key not in known or not await session.store.revoke_key(key):
             raise KeyNotFound(key)
         if session.out.as_json:
@@ -128,7 +123,7 @@ def revoke_key(
         else:
             session.out.line(f"{key} is revoked")
 
-    return perform_on_store(Target(app, store, workspace, json), work)
+    return perform_on_store(at, work)
 
 
 def create_workspace(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bide.cli.session import StoreSession, Target, perform_on_store
-from bide.cli.usage import AppOption, JsonOption, StoreOption, UsageProblem, WorkspaceOption
+from bide.cli.options import StorePlace
+from bide.cli.session import StoreSession, perform_on_store
+from bide.cli.usage import UsageProblem
 from bide.core import archive
 from bide.core.commands import Done, Restore
 from bide.core.records import FINAL
@@ -35,10 +36,8 @@ def export(
         Path | None,
         typer.Option("--to", metavar="FOLDER", help="Write every ended run there that is not there yet."),
     ] = None,
-    app: AppOption = None,
-    store: StoreOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: StorePlace,
 ) -> int:
     """Write what happened to ended runs as archives that prove themselves.
 
@@ -69,7 +68,7 @@ def export(
         else:
             session.out.line(f"{written} archive{'' if written == 1 else 's'} written to {to}")
 
-    return perform_on_store(Target(app, store, workspace, json), work)
+    return perform_on_store(at, work)
 
 
 async def _lines(session: StoreSession, row: Run, key: tuple[str, str] | None) -> list[str]:
@@ -91,10 +90,8 @@ async def _keep(session: StoreSession, row: Run, folder: Path, key: tuple[str, s
 
 def import_(
     files: FilesArgument,
-    app: AppOption = None,
-    store: StoreOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: StorePlace,
 ) -> int:
     """Put archived runs back into a store, to be looked at with the other verbs.
 
@@ -118,7 +115,7 @@ def import_(
                 session.out.line(f"{one['id']}: {'imported' if one['imported'] else one['reason']}")
         return 0 if all(one["imported"] for one in told) else 1
 
-    return perform_on_store(Target(app, store, workspace, json), work, creates=True)
+    return perform_on_store(at, work, creates=True)
 
 
 def read_file(file: Path, secrets: dict[str, str]) -> archive.Archive:

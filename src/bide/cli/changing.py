@@ -7,16 +7,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from bide.cli.options import Place
 from bide.cli.output import Cell, status_cell
-from bide.cli.session import Session, Target, perform
+from bide.cli.session import Session, perform
 from bide.cli.usage import (
-    AppOption,
-    JsonOption,
-    KeyOption,
     RunArgument,
-    StoreOption,
-    UrlOption,
-    WorkspaceOption,
     is_duration,
     read_duration,
     read_json,
@@ -63,19 +58,14 @@ def start(
         str | None,
         typer.Option("--wait", metavar="[TIME]", help="Wait for the end and print the result.", show_default=False),
     ] = None,
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: Place,
 ) -> int:
     """Start a run.
 
     Prints its id; with --wait its result, which needs a worker somewhere.
     """
-    target = Target(app, store, workspace, json, url, key)
-    target.need_app("start")
+    at.need_app("start")
     pause = read_duration(delay, "--delay")
     tags = read_tags(tag or [])
     limit = None if wait in (None, FOREVER) else read_duration(wait, "--wait")
@@ -98,7 +88,7 @@ def start(
         else:
             out.line(run.id)
 
-    return perform(target, work, creates=True)
+    return perform(at, work, creates=True)
 
 
 OUTCOMES = {
@@ -118,12 +108,8 @@ def signal(
         str | None,
         typer.Option("--dedup-key", metavar="KEY", help="Makes sending it again harmless.", show_default=False),
     ] = None,
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: Place,
 ) -> int:
     """Send a signal to a run."""
 
@@ -136,7 +122,7 @@ def signal(
             said = OUTCOMES.get(receipt.outcome, "{run}").format(run=receipt.run_id)
             session.out.line(f"{receipt.outcome}: {said}", "green" if receipt.outcome == "woke" else "")
 
-    return perform(Target(app, store, workspace, json, url, key), work)
+    return perform(at, work)
 
 
 _ANSWERED = {
@@ -168,12 +154,8 @@ def complete(
             show_default=False,
         ),
     ] = None,
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: Place,
 ) -> int:
     """Answer the wait that holds a signal id."""
 
@@ -188,7 +170,7 @@ def complete(
                 said = f"the answer is held for the first wait of {signal_id}"
             session.out.line(f"{receipt.outcome}: {said}", "green")
 
-    return perform(Target(app, store, workspace, json, url, key), work)
+    return perform(at, work)
 
 
 def emit(
@@ -201,19 +183,14 @@ def emit(
         typer.Option("--id", metavar="ID", help="Makes emitting it again harmless.", show_default=False),
     ] = None,
     channel: Annotated[str, typer.Option("--channel", metavar="NAME", help="Where it comes from.")] = "api",
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: Place,
 ) -> int:
     """Put an event on the workspace's stream.
 
     Runs that wait for it go on, and definitions of the app that it triggers are started.
     """
-    target = Target(app, store, workspace, json, url, key)
-    target.need_app("emit")
+    at.need_app("emit")
 
     async def work(session: Session) -> None:
         given = read_json(data, "the data", session.max_payload_bytes)
@@ -224,7 +201,7 @@ def emit(
             did = f"{receipt.started} started, {receipt.resumed} resumed"
             session.out.line(f"{receipt.outcome}: {did} ({receipt.id})", "green" if receipt.outcome == "woke" else "")
 
-    return perform(target, work, creates=True)
+    return perform(at, work, creates=True)
 
 
 def cancel(
@@ -233,12 +210,8 @@ def cancel(
         str, typer.Option("--reason", metavar="TEXT", help="Kept in the ledger.", show_default=False)
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="End it at once, without its clean-up.")] = False,
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: Place,
 ) -> int:
     """Cancel a run and its children."""
 
@@ -253,7 +226,7 @@ def cancel(
         else:
             session.out.line(f"{run_id} is being cancelled: its clean-up runs first (--force ends it at once)")
 
-    return perform(Target(app, store, workspace, json, url, key), work)
+    return perform(at, work)
 
 
 def retry(
@@ -261,12 +234,8 @@ def retry(
     from_step: Annotated[
         str | None, typer.Option("--from-step", help="Run this step of a failed workflow anew, and all after it.")
     ] = None,
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: Place,
 ) -> int:
     """Release a held run, or start a failed one anew."""
 
@@ -280,4 +249,4 @@ def retry(
         else:
             session.out.line(f"started {goes_on.id}, which retries {run_id}")
 
-    return perform(Target(app, store, workspace, json, url, key), work)
+    return perform(at, work)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from bide.cli.options import StorePlace
 from bide.cli.output import Cell, Column, Output
 from bide.cli.session import Target, sqlite_path, without_password
-from bide.cli.usage import AppOption, JsonOption, StoreOption, WorkspaceOption
 from bide.core.ages import spoken
 from bide.core.durations import format_duration
 from bide.core.records import FINAL, Run, Wait
@@ -65,10 +65,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def doctor(
-    app: AppOption = None,
-    store: StoreOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: StorePlace,
 ) -> int:
     """Show the settings, the store, and what looks wrong.
 
@@ -76,31 +74,30 @@ def doctor(
     """
     from bide import __version__
 
-    target = Target(app, store, workspace, json)
-    opened = target.open_app()
+    opened = at.open_app()
     settings = opened.settings()
     path = sqlite_path(settings.store)
     if path is not None and not os.path.exists(path):  # looking must not make it
         health = Health(url=settings.store, reachable=False)
         findings = [Finding("notice", f"there is no store at {path} yet", "The first run or worker makes it.")]
     else:
-        health, findings = asyncio.run(_examine(target, opened, without_password(settings.store)))
+        health, findings = asyncio.run(_examine(at, opened, without_password(settings.store)))
     findings = [*findings, *_of_settings(settings, os.environ)]
-    rows = list(_setting_rows(settings, target))
-    out = Output(as_json=json)
-    if json:
+    rows = list(_setting_rows(settings, at))
+    out = Output(as_json=at.json)
+    if at.json:
         out.value(
             {
                 "bide": __version__,
                 "python": platform.python_version(),
-                "app": opened.name if target.app else None,
+                "app": opened.name if at.app else None,
                 "settings": [{"name": name, "value": value, "source": source} for name, value, source in rows],
                 "store": health,
                 "findings": findings,
             }
         )
     else:
-        of_app = f", app {opened.name}" if target.app else ""
+        of_app = f", app {opened.name}" if at.app else ""
         out.line(f"bide {__version__}, Python {platform.python_version()}{of_app}", "dim")
         out.line()
         _print(out, rows, health, findings)

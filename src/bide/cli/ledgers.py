@@ -8,19 +8,16 @@ from typing import Annotated
 import typer
 
 from bide.cli.archives import SUFFIX, ledger_secrets, read_file
+from bide.cli.options import Place, StorePlace
 from bide.cli.output import Cell, Column, Output, age_cell, to_json
 from bide.cli.session import Session, StoreSession, Target, perform, perform_on_store
-from bide.cli.usage import AppOption, JsonOption, KeyOption, RunArgument, StoreOption, UrlOption, WorkspaceOption
+from bide.cli.usage import RunArgument
 
 
 def show(
     run: RunArgument,
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: Place,
 ) -> int:
     """Print everything that happened to a run, oldest first."""
 
@@ -51,7 +48,7 @@ def show(
             ],
         )
 
-    return perform(Target(app, store, workspace, json, url, key), work)
+    return perform(at, work)
 
 
 def verify(
@@ -59,17 +56,15 @@ def verify(
     file: Annotated[
         bool, typer.Option("--file", help="RUN is a file that `ledger export` wrote, whatever it is called.")
     ] = False,
-    app: AppOption = None,
-    store: StoreOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: StorePlace,
 ) -> int:
     """Prove that nothing in a run's ledger was changed or removed; exit code 1 where something was.
 
     A file that `ledger export` wrote is looked at by itself, without a store.
     """
     if file or (run.endswith(SUFFIX) and Path(run).is_file()):
-        return _verify_file(Path(run), Target(app, store, workspace, json))
+        return _verify_file(Path(run), at)
 
     async def work(session: StoreSession) -> int:
         from bide.core import ledger
@@ -87,7 +82,7 @@ def verify(
             session.out.line(f"{row.id}: {reason}", "red")
         return 0 if reason is None else 1
 
-    return perform_on_store(Target(app, store, workspace, json), work)
+    return perform_on_store(at, work)
 
 
 def _verify_file(file: Path, target: Target) -> int:

@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from bide.cli.options import Place
 from bide.cli.output import Cell, Column, Output, age_cell, fields, status_cell, to_json, value_cell
-from bide.cli.session import Session, Target, perform
+from bide.cli.session import Session, perform
 from bide.cli.usage import (
-    AppOption,
     CursorOption,
-    JsonOption,
-    KeyOption,
     LimitOption,
     RunArgument,
-    StoreOption,
-    UrlOption,
-    WorkspaceOption,
     check_choice,
     read_duration,
 )
@@ -42,12 +37,8 @@ def runs(
     held: Annotated[bool, typer.Option("--held", help="Only runs that bide holds back.")] = False,
     limit: LimitOption = 100,
     cursor: CursorOption = None,
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: Place,
 ) -> int:
     """List runs, oldest first."""
     check_choice(status, get_args(RunStatus), "--status")
@@ -65,7 +56,7 @@ def runs(
         ]
         print_page(session.out, page, "runs", columns, [_run_row(info, now) for info in page])
 
-    return perform(Target(app, store, workspace, json, url, key), work)
+    return perform(at, work)
 
 
 def _run_row(info: RunInfo, now: datetime) -> list[Cell]:
@@ -88,12 +79,8 @@ def waits(
     ] = "waiting",
     limit: LimitOption = 100,
     cursor: CursorOption = None,
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: Place,
 ) -> int:
     """List what runs wait for; move, fail, cancel or assign it."""
     if context.invoked_subcommand is not None:
@@ -114,7 +101,7 @@ def waits(
         rows = [[Cell(info.id), *_wait_row(info, now)[1 if status == ALL else 2 :]] for info in page]
         print_page(session.out, page, "waits", columns, rows)
 
-    return perform(Target(app, store, workspace, json, url, key), work)
+    return perform(at, work)
 
 
 WAIT_COLUMNS = [
@@ -150,12 +137,8 @@ def _awaited(info: WaitInfo) -> str:
 
 def unused(
     limit: LimitOption = 100,
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: Place,
 ) -> int:
     """List what arrived and could not be used."""
 
@@ -179,7 +162,7 @@ def unused(
                 [[Cell(r.id), age_cell(r.at, now), Cell(r.name), Cell(r.target), Cell(r.reason)] for r in rows],
             )
 
-    return perform(Target(app, store, workspace, json, url, key), work)
+    return perform(at, work)
 
 
 def print_page(
@@ -201,12 +184,8 @@ def print_page(
 
 def show(
     run: RunArgument,
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: Place,
 ) -> int:
     """Show a run: its facts, state, waits, inbox and error."""
 
@@ -239,7 +218,7 @@ def show(
                 [[Cell(s.id), age_cell(s.received_at, now), Cell(s.name), Cell(to_json(s.payload))] for s in inbox],
             )
 
-    return perform(Target(app, store, workspace, json, url, key), work)
+    return perform(at, work)
 
 
 def _items(out: Output, progress: Progress) -> None:
@@ -282,25 +261,20 @@ def _facts(info: RunInfo, now: datetime) -> list[tuple[str, Cell]]:
 
 def explain(
     run: RunArgument,
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: Place,
 ) -> int:
     """Say why a run stands where it stands, and what to do.
 
     What it waits for, since when and until when, who can answer and how, and what was refused.
     """
-    target = Target(app, store, workspace, json, url, key)
 
     async def work(session: Session) -> None:
-        found = await session.client.explain(await session.run_id(run), options=target.options())
+        found = await session.client.explain(await session.run_id(run), options=at.options())
         if session.out.as_json:
             session.out.value(found)
             return
-        for at, sentence in enumerate(found.explanation):
-            session.out.sentence(sentence, style="bold" if at == 0 else "")
+        for number, sentence in enumerate(found.explanation):
+            session.out.sentence(sentence, style="bold" if number == 0 else "")
 
-    return perform(target, work)
+    return perform(at, work)

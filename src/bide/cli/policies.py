@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from bide.cli.options import StorePlace
 from bide.cli.output import Cell, Column
-from bide.cli.session import StoreSession, Target, perform_on_store
-from bide.cli.usage import AppOption, JsonOption, LimitOption, StoreOption, WorkspaceOption
+from bide.cli.session import StoreSession, perform_on_store
+from bide.cli.usage import LimitOption
 from bide.errors import BadConfiguration
 
 WORDS = {"Allow": "allowed", "Deny": "denied", "NeedsApproval": "needs approval"}
@@ -24,17 +25,15 @@ def try_out(
         str | None, typer.Option("--definition", metavar="NAME", help="Only runs of this definition.")
     ] = None,
     limit: LimitOption = 1000,
-    app: AppOption = None,
-    store: StoreOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: StorePlace,
 ) -> int:
     """Try the app's policies against recorded history.
 
     Each start, suspension, resumption, answer and cancel is put before them as if it were about to
     happen; nothing changes. What they would not have allowed is printed.
     """
-    aim = Target(app, store, workspace, json)
+    aim = at
     aim.need_app("policy test")
 
     async def work(session: StoreSession) -> None:

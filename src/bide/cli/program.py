@@ -23,6 +23,7 @@ from bide.cli import (
     upkeep,
     worker,
 )
+from bide.cli.options import spread
 from bide.cli.usage import StoreCommand
 
 # Typer brings Click, but not always under the same module name; its own export leads to the right class.
@@ -108,12 +109,12 @@ def program() -> typer.Typer:
     program.callback(invoke_without_command=True)(_alone)
     for verb in (verb for verbs in GROUPS.values() for verb in verbs):
         if callable(verb):
-            program.command(cls=_kind(verb))(verb)
+            program.command(cls=_kind(verb))(spread(verb))
     for name, (about, verbs_of) in GROUPED.items():
         group = typer.Typer(rich_markup_mode=None, help=about)
-        group.callback(invoke_without_command=True)(ALONE.get(name, _help))
+        group.callback(invoke_without_command=True)(spread(ALONE[name]) if name in ALONE else _help)
         for verb_name, grouped in verbs_of.items():
-            group.command(verb_name, cls=_kind(grouped))(grouped)
+            group.command(verb_name, cls=_kind(grouped))(spread(grouped))
         program.add_typer(group, name=name)
     return program
 
@@ -121,7 +122,7 @@ def program() -> typer.Typer:
 def _kind(verb: Callable[..., int]) -> type[TyperCommand] | None:
     if verb is changing.start:
         return changing.StartCommand
-    takes_url = "url" in inspect.signature(verb).parameters
+    takes_url = "url" in inspect.signature(spread(verb)).parameters
     return None if takes_url or verb.__module__ == files.__name__ else StoreCommand
 
 

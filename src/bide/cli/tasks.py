@@ -8,18 +8,13 @@ import typer
 
 from bide.cli import looking
 from bide.cli.changing import OUTCOMES
+from bide.cli.options import Filters, Place
 from bide.cli.output import Cell, Column, age_cell
 from bide.cli.session import Session, Target, perform
 from bide.cli.usage import (
-    AppOption,
     CursorOption,
-    JsonOption,
-    KeyOption,
     LimitOption,
-    StoreOption,
-    UrlOption,
     UsageProblem,
-    WorkspaceOption,
     read_duration,
     read_json,
 )
@@ -42,12 +37,8 @@ def answer(
         str | None,
         typer.Option("--dedup-key", metavar="KEY", help="Makes sending it again harmless.", show_default=False),
     ] = None,
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: Place,
 ) -> int:
     """Answer a task, a wait or a signal id.
 
@@ -63,7 +54,7 @@ def answer(
         said = SAID.get(receipt.outcome, OUTCOMES.get(receipt.outcome, "{run}")).format(run=receipt.run_id)
         session.out.line(f"{receipt.outcome}: {said}", "green" if receipt.outcome == "woke" else "")
 
-    return perform(Target(app, store, workspace, json, url, key), work)
+    return perform(at, work)
 
 
 SAID = {
@@ -80,13 +71,6 @@ IdArgument = Annotated[
 ]
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the ledger.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only print which waits are meant.")]
-RunFilter = Annotated[str | None, typer.Option("--run", metavar="RUN", help="Filter: of this run.")]
-DefinitionFilter = Annotated[str | None, typer.Option("--definition", metavar="NAME", help="Filter.")]
-ChannelFilter = Annotated[str | None, typer.Option("--channel", metavar="NAME", help="Filter.")]
-KindFilter = Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Filter: task, signal, sleep, …")]
-OfAssigneeFilter = Annotated[str | None, typer.Option("--of", metavar="NAME", help="Filter: assigned to them.")]
-OfGroupFilter = Annotated[str | None, typer.Option("--of-group", metavar="GROUP", help="Filter: of this group.")]
-AgeFilter = Annotated[str | None, typer.Option("--older-than", metavar="TIME", help='Filter, such as "1d".')]
 
 
 def move(
@@ -94,25 +78,14 @@ def move(
     reason: ReasonOption,
     wait: IdArgument = None,
     dry_run: DryRunOption = False,
-    run: RunFilter = None,
-    definition: DefinitionFilter = None,
-    channel: ChannelFilter = None,
-    kind: KindFilter = None,
-    of: OfAssigneeFilter = None,
-    of_group: OfGroupFilter = None,
-    older_than: AgeFilter = None,
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    where: Filters,
+    at: Place,
 ) -> int:
     """Move the deadline of open waits."""
     until = None if deadline == "never" else read_duration(deadline, "--deadline")
-    where = _where(run, definition, channel, kind, of, of_group, older_than)
     return _change(
-        Target(app, store, workspace, json, url, key),
+        at,
         wait,
         where,
         reason,
@@ -129,91 +102,39 @@ def assign(
     to: Annotated[str | None, typer.Option("--to", metavar="NAME", help="Whom to give it to.")] = None,
     to_group: Annotated[str | None, typer.Option("--to-group", metavar="GROUP", help="Or to which group.")] = None,
     dry_run: DryRunOption = False,
-    run: RunFilter = None,
-    definition: DefinitionFilter = None,
-    channel: ChannelFilter = None,
-    kind: KindFilter = None,
-    of: OfAssigneeFilter = None,
-    of_group: OfGroupFilter = None,
-    older_than: AgeFilter = None,
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    where: Filters,
+    at: Place,
 ) -> int:
     """Give open waits to others."""
     if to is None and to_group is None:
         raise UsageProblem("whom is it for? give --to, --to-group or both")
-    where = _where(run, definition, channel, kind, of, of_group, older_than)
     people = {"assignee": to, "group": to_group}
-    return _change(
-        Target(app, store, workspace, json, url, key), wait, where, reason, dry_run, "update", "assigned", people
-    )
+    return _change(at, wait, where, reason, dry_run, "update", "assigned", people)
 
 
 def fail(
     reason: ReasonOption,
     wait: IdArgument = None,
     dry_run: DryRunOption = False,
-    run: RunFilter = None,
-    definition: DefinitionFilter = None,
-    channel: ChannelFilter = None,
-    kind: KindFilter = None,
-    of: OfAssigneeFilter = None,
-    of_group: OfGroupFilter = None,
-    older_than: AgeFilter = None,
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    where: Filters,
+    at: Place,
 ) -> int:
     """Fail open waits: their runs are told why."""
-    where = _where(run, definition, channel, kind, of, of_group, older_than)
-    return _change(Target(app, store, workspace, json, url, key), wait, where, reason, dry_run, "fail", "failed", {})
+    return _change(at, wait, where, reason, dry_run, "fail", "failed", {})
 
 
 def cancel(
     reason: ReasonOption,
     wait: IdArgument = None,
     dry_run: DryRunOption = False,
-    run: RunFilter = None,
-    definition: DefinitionFilter = None,
-    channel: ChannelFilter = None,
-    kind: KindFilter = None,
-    of: OfAssigneeFilter = None,
-    of_group: OfGroupFilter = None,
-    older_than: AgeFilter = None,
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    where: Filters,
+    at: Place,
 ) -> int:
     """Cancel open waits: their runs are told why."""
-    where = _where(run, definition, channel, kind, of, of_group, older_than)
-    return _change(
-        Target(app, store, workspace, json, url, key), wait, where, reason, dry_run, "cancel", "cancelled", {}
-    )
-
-
-def _where(
-    run: str | None,
-    definition: str | None,
-    channel: str | None,
-    kind: str | None,
-    of: str | None,
-    of_group: str | None,
-    older_than: str | None,
-) -> dict[str, Any]:
-    age = read_duration(older_than, "--older-than")
-    given = {"run_id": run, "definition": definition, "channel": channel, "kind": kind, "older_than": age}
-    found = {**given, "assignee": of, "group": of_group}
-    return {name: value for name, value in found.items() if value is not None}
+    return _change(at, wait, where, reason, dry_run, "cancel", "cancelled", {})
 
 
 def _change(
@@ -272,12 +193,8 @@ def dead_letters(
     context: typer.Context,
     limit: LimitOption = 100,
     cursor: CursorOption = None,
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: Place,
 ) -> int:
     """List, retry or discard what bide stopped retrying."""
     if context.invoked_subcommand is not None:
@@ -291,33 +208,25 @@ def dead_letters(
         ]
         looking.print_page(session.out, page, "dead letters", LETTER_COLUMNS, rows)
 
-    return perform(Target(app, store, workspace, json, url, key), work)
+    return perform(at, work)
 
 
 def retry(
     id: Annotated[str, typer.Argument(metavar="ID", help="Of the dead letter.")],
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: Place,
 ) -> int:
     """Try it again from the start."""
-    return _settle(Target(app, store, workspace, json, url, key), id, "retry", "is tried again")
+    return _settle(at, id, "retry", "is tried again")
 
 
 def discard(
     id: Annotated[str, typer.Argument(metavar="ID", help="Of the dead letter.")],
-    app: AppOption = None,
-    store: StoreOption = None,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: Place,
 ) -> int:
     """Give it up."""
-    return _settle(Target(app, store, workspace, json, url, key), id, "discard", "is discarded")
+    return _settle(at, id, "discard", "is discarded")
 
 
 def _settle(target: Target, id: str, action: str, said: str) -> int:

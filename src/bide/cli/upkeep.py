@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from bide.cli.options import StorePlace
 from bide.cli.output import Output, fields
-from bide.cli.session import StoreSession, Target, perform_on_store, without_password
-from bide.cli.usage import AppOption, JsonOption, StoreOption, WorkspaceOption
+from bide.cli.session import StoreSession, perform_on_store, without_password
 
 MEANINGS = {
     "I1": "every admitted signal is unread, was used once, or went with its run",
@@ -31,10 +31,8 @@ MEANINGS = {
 
 
 def audit(
-    app: AppOption = None,
-    store: StoreOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: StorePlace,
 ) -> int:
     """Check every invariant on the whole store.
 
@@ -59,22 +57,19 @@ def audit(
             out.note(f"{len(violations)} broken; stop the workers, keep a copy of the store, and look at these first")
         return 1 if violations else 0
 
-    return perform_on_store(Target(app, store, workspace, json), work)
+    return perform_on_store(at, work)
 
 
 def migrate(
-    app: AppOption = None,
-    store: StoreOption = None,
-    workspace: WorkspaceOption = "default",
-    json: JsonOption = False,
+    *,
+    at: StorePlace,
 ) -> int:
     """Bring the schema of the store up to date.
 
     PostgreSQL needs it; other stores do it by themselves.
     """
-    target = Target(app, store, workspace, json)
-    url = target.open_app().settings().store
-    out = Output(as_json=json)
+    url = at.open_app().settings().store
+    out = Output(as_json=at.json)
     taken: list[int] = []
     if url.startswith(("postgresql://", "postgres://")):
         taken = asyncio.run(_migrate_postgres(url))
@@ -83,7 +78,7 @@ def migrate(
     else:
         from bide.engine.runtime import open_store
 
-        open_store(url, target.open_app().settings())  # a wrong URL is said here too
+        open_store(url, at.open_app().settings())  # a wrong URL is said here too
         said = f"{url}: nothing to do; it is brought up to date whenever it is opened"
     if out.as_json:
         out.value({"store": without_password(url), "steps": taken, "message": said})
