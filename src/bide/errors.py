@@ -38,7 +38,7 @@ BideError                        catch this to catch us
 ├─ Forbidden                     not for who they are, or the key may not (HTTP 403)
 ├─ Unauthorized                  no key, or one that is not good (HTTP 401)
 │  └─ BadSignature               nothing proves who sent a webhook
-├─ TooManyRequests               the key's rate is used up (HTTP 429)
+├─ TooManyRequests               the rate of a key or link is used up (HTTP 429)
 │  └─ QuotaExceeded              the workspace has as much as it may
 ├─ TransactionOpen               write after the open transaction, or inside it
 ├─ RunEnded                      raised by `result`
@@ -614,7 +614,7 @@ class Forbidden(BideError):
 
 
 class TooManyRequests(BideError):
-    """The key's rate is used up for now; `retry_after` says for how many seconds.
+    """The rate of the key or link is used up for now; `retry_after` says for how many seconds.
 
     >>> TooManyRequests(2).retry_after
     2
@@ -628,7 +628,7 @@ class TooManyRequests(BideError):
         self.retry_after = retry_after
 
     def __str__(self) -> str:
-        return f"the key's rate is used up; try again in {self.retry_after} s"
+        return f"that was too much at once; try again in {self.retry_after} s"
 
 
 class QuotaExceeded(TooManyRequests):

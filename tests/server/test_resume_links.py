@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import html
 import re
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 from bide.core.tokens import Signer, parse_secrets
+from bide.server.tries import MOST
 from bide.testing import world
 from bide.testing.world import World
 from tests.server.shop import SEEN, app
@@ -345,6 +347,24 @@ async def test_W5_everything_that_was_left_out_is_asked_for_at_once(store_url: s
         assert [name for name, mark in wanted.items() if mark not in empty.text] == []
         assert empty.text.count('class="error"') == len(wanted)
         assert (await w.get(run_id)).status == "waiting"
+
+
+async def test_so_many_invalid_answers_a_minute_are_noted_and_a_good_one_is_taken_all_the_same(store_url: str) -> None:
+    """T12: whoever sends rubbish to a link does not fill the ledger, and does not lock the right answer out."""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w, user="rubbish")
+        http = anonymous(w)
+        tries = [await http.post(path, json={"approved": n}) for n in range(MOST + 1)]
+        assert [response.status_code for response in tries] == [422] * MOST + [429]
+        assert tries[-1].headers["retry-after"] == "60"
+        noted = [entry for entry in await w.ledger(run_id) if entry.name == "await_answer_rejected"]
+        assert len(noted) == MOST
+        w.clock.advance(timedelta(minutes=1))
+        assert (await http.post(path, json={"approved": 1})).status_code == 422
+        for _ in range(MOST):
+            last = await http.post(path, json={"approved": 1})
+        assert last.status_code == 429
+        assert (await http.post(path, json={"approved": True})).status_code == 200
 
 
 async def test_W5_a_link_that_leads_nowhere_tells_people_what_to_do(store_url: str) -> None:

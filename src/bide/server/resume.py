@@ -15,6 +15,7 @@ from bide.core.exchanging import terms_of
 from bide.core.expressions import BadExpression, Facts
 from bide.core.holding import is_held
 from bide.core.records import OPEN_INTERACTION, OPEN_WAIT, RunId, Wait, run_of_interaction
+from bide.core.schema import problems
 from bide.core.tokens import Bound
 from bide.errors import BadSignature
 from bide.server.bodies import ENVELOPE, header, media_type, parse_json, read_body
@@ -22,6 +23,7 @@ from bide.server.calls import Answer, Call, Endpoint, client_of, problems_of
 from bide.server.forms import form_of, read_form, with_errors
 from bide.server.pages import page
 from bide.server.problems import NOT_THERE, Refusal, refusal_of
+from bide.server.tries import note_misfit
 from bide.stores.interface import WaitFilter
 
 BODY_SECONDS = 30.0
@@ -176,6 +178,8 @@ async def _deliver(call: Call, standing: Standing, body: Any) -> Receipt:
         except BadExpression as error:
             problem = f"at $: the answer cannot be taken out of the body: {error}"
             return Receipt(outcome="invalid", reason=problem, problems=(problem,))
+    if standing.gone is None and problems(standing.details.get("schema"), msgspec.json.encode(body).decode()):
+        note_misfit(call.runtime, standing.bound.signal_id)
     once = f"resume:{standing.wait.no if standing.wait is not None else 0}"  # the same body again is the same answer
     client = client_of(call.runtime, standing.bound.workspace, "link")
     if run_of_interaction(standing.bound.signal_id) is not None:
