@@ -270,6 +270,29 @@ async def test_a_commit_that_makes_a_run_ready_wakes_the_other_process_only(
     assert not other.rung.is_set()
 
 
+async def test_every_signal_that_comes_alone_wakes_the_other_process_however_soon_after_the_last(
+    stores: tuple[PostgresStore, PostgresStore],
+) -> None:
+    runs = [f"run_{number}" for number in range(6)]
+    for run_id in runs:
+        await parked(stores[0], run_id)
+    own, other = Bell(), Bell()
+    stores[0].subscribe(other)
+    stores[1].subscribe(own)
+    await own.wait()
+    await other.wait()
+    await stores[1].execute([a_signal(runs[0])])
+    await other.wait()
+    hints = stores[1]._hints
+    assert hints is not None
+    assert "sender" not in hints._tasks, "the first one went out with the commit"
+    for run_id in runs[1:]:
+        other.rung.clear()
+        await stores[1].execute([a_signal(run_id)])
+        await other.wait()
+    assert not own.rung.is_set()
+
+
 async def test_a_subscriber_that_stopped_is_not_woken(stores: tuple[PostgresStore, PostgresStore]) -> None:
     stopped, other = Bell(), Bell()
     stop = stores[1].subscribe(stopped)

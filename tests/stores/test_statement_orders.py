@@ -865,8 +865,8 @@ def grants_the_old_epoch(draft: Draft, run: Run, entry: str, data: Mapping[str, 
     return moves.grant(draft, replace(run, epoch=run.epoch - 1), entry, data)
 
 
-def writes_whatever_has_moved(parts: tuple[tuple[str, str], ...]) -> str:
-    return re.sub(r"run\.xmin = (\$\d+)::text::xid", r"\1::text IS NOT NULL", unless_moved(parts))
+def writes_whatever_has_moved(parts: tuple[tuple[str, str], ...], has_hint: bool = False) -> str:
+    return re.sub(r"run\.xmin = (\$\d+)::text::xid", r"\1::text IS NOT NULL", unless_moved(parts, has_hint))
 
 
 def _tables(kind: type[Tables]) -> Mutation:

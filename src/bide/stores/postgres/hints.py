@@ -1,4 +1,7 @@
-"""Hints between processes: NOTIFY after a commit, never in it, and at most one in a while.
+"""Hints between processes: NOTIFY after a commit, and at most one in a while.
+
+One in a while may go out with the commit itself, which saves a round trip. More would not do: from such a commit to its
+end everybody else who notifies waits for it.
 
 Losing all of them costs latency only. Behind a pooler LISTEN cannot work; then everybody polls.
 """
@@ -34,6 +37,15 @@ class Hints:
         self._wakes: dict[object, Wake] = {}
         self._wanted = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._sent_at = 0.0
+
+    def riding(self) -> tuple[str, str] | None:
+        """Channel and text of a hint that may go out with a commit; None while the last one is not long ago."""
+        now = asyncio.get_running_loop().time()
+        if self._wanted.is_set() or now < self._sent_at + LONGEST_QUIET_SECONDS:
+            return None
+        self._sent_at = now
+        return self._channel, self._instance
 
     def send(self) -> None:
         """Tell the others that something changed, soon."""
@@ -68,6 +80,7 @@ class Hints:
                 quiet = min(2 * quiet, LONGEST_QUIET_SECONDS) if self._wanted.is_set() else FIRST_QUIET_SECONDS
                 await self._wanted.wait()
                 self._wanted.clear()
+                self._sent_at = asyncio.get_running_loop().time()
                 try:
                     if connection is None or connection.is_closed():
                         connection = await self._sessions.connect()

@@ -20,6 +20,7 @@ from bide.core.records import Record
 from bide.stores.interface import Now
 from bide.stores.postgres.arrays import array
 from bide.stores.postgres.batches import Outcome, begun
+from bide.stores.postgres.hints import Hints
 from bide.stores.postgres.sealed import Rows
 from bide.stores.postgres.tables import Known, Tables, parts_of
 from bide.stores.postgres.transactions import Lone, Transaction
@@ -43,8 +44,9 @@ def lone_delivery(commands: Sequence[AnyCommand]) -> Deliver | None:
 class LoneDelivery:
     """Called once; where it gives None, the delivery is not as simple as it looked."""
 
-    def __init__(self, command: Deliver, offer: Offer | None, now: Now | None) -> None:
+    def __init__(self, command: Deliver, offer: Offer | None, now: Now | None, hints: Hints | None) -> None:
         self._command = command
+        self._hints = hints
         self._offer = offer
         self._now = now
 
@@ -55,7 +57,16 @@ class LoneDelivery:
         view = _view(transaction.rows, found, self._offer, self._now)
         if not _is_enough(view, plan.reads([self._command], view.runs)):
             return None
-        return await _decided(transaction, view, self._command, found[0][_VERSION])
+        made = await _decided(transaction, view, self._command, found[0][_VERSION])
+        if made is None or self._hints is None or not made.result.concerns_others:
+            return made
+        return self._with_hint(made, self._hints.riding())
+
+    @staticmethod
+    def _with_hint(made: Lone[Outcome], hint: tuple[str, str] | None) -> Lone[Outcome]:
+        """Where the hint goes out with the commit, nobody is to be told after it."""
+        made.result.concerns_others = hint is None
+        return made._replace(hint=hint)
 
 
 class LoneClaim:
@@ -105,7 +116,7 @@ async def _decided(transaction: Transaction, view: View, command: AnyCommand, ve
     if parts.joins():
         return None
     outcome = Outcome(executed(view, replies, {run.id: parts.turn(run) for run in runs}), view)
-    return Lone(outcome, view.changes, list(parts_of(view.changes, known, transaction.rows)), version)
+    return Lone(outcome, view.changes, list(parts_of(view.changes, known, transaction.rows)), version, None)
 
 
 async def _load(tables: Tables, changes: Changes, wanted: plan.Reads, parts: TurnParts) -> None:

@@ -68,32 +68,35 @@ def together(parts: tuple[tuple[str, str], ...]) -> str:
     shifted, used = [], 0
     for name, text in parts:
         shifted.append(f"{name} AS (\n{_shifted(text, used).rstrip()}\n)")
-        used += max(map(int, _PARAMETER.findall(text)), default=0)
+        used += _parameters(text)
     return (f"WITH {', '.join(shifted)}\n" if shifted else "") + "SELECT pg_current_xact_id()::text"
 
 
 @lru_cache(maxsize=100)
-def unless_moved(parts: tuple[tuple[str, str], ...]) -> str:
+def unless_moved(parts: tuple[tuple[str, str], ...], has_hint: bool = False) -> str:
     """The same, where the first part updates one run: nothing is written unless its row is the one that was read.
 
     Which one that is stands in a parameter after those of the first part. A row that a rival has written since is
     another, even where it reads the same. The division by zero undoes everything, and it comes first: the main query is
     run before the parts that it does not ask for, so nobody else's row is touched while the run is waited for.
+    The channel of a hint that goes out with the commit, and what it says, are the last parameters.
 
-    >>> print(unless_moved((("moved", "UPDATE runs AS run SET a = $2 WHERE run.id = $1"), ("gone", "DELETE … $1"))))
+    >>> print(unless_moved((("moved", "UPDATE runs AS run … WHERE run.id = $1"), ("gone", "DELETE … $1")), True))
     WITH moved AS (
-    UPDATE runs AS run SET a = $2 WHERE run.id = $1
-       AND run.xmin = $3::text::xid
+    UPDATE runs AS run … WHERE run.id = $1
+       AND run.xmin = $2::text::xid
     RETURNING 1
     ), gone AS (
-    DELETE … $4
+    DELETE … $3
     )
-    SELECT pg_current_xact_id()::text, 1 / (SELECT count(*) FROM moved)
+    SELECT pg_current_xact_id()::text, 1 / (SELECT count(*) FROM moved), pg_notify($4, $5)
     """
     (name, update), *others = parts
-    version = 1 + max(map(int, _PARAMETER.findall(update)), default=0)
+    version = 1 + _parameters(update)
+    used = version + sum(_parameters(text) for _, text in others)
+    hint = f", pg_notify(${used + 1}, ${used + 2})" if has_hint else ""
     guarded = f"{update.rstrip()}\n   AND run.xmin = ${version}::text::xid\nRETURNING 1"
-    return f"{together(((name, guarded), *others))}, 1 / (SELECT count(*) FROM {name})"
+    return f"{together(((name, guarded), *others))}, 1 / (SELECT count(*) FROM {name}){hint}"
 
 
 @lru_cache(maxsize=1000)
@@ -109,6 +112,10 @@ def of_one_row(text: str) -> str:
 def _value(column: re.Match[str]) -> str:
     parameter, type = column.groups()
     return f"{parameter}::text::{type}" if type in WRITTEN else f"{parameter}::{type}"
+
+
+def _parameters(text: str) -> int:
+    return max(map(int, _PARAMETER.findall(text)), default=0)
 
 
 def _shifted(text: str, by: int) -> str:

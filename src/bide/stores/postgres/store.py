@@ -185,7 +185,7 @@ class PostgresStore(PostgresAccess):
         command = lone_delivery(commands)
         if command is None:
             return None
-        return await self._transactions.run_alone(LoneDelivery(command, offer, self._now))
+        return await self._transactions.run_alone(LoneDelivery(command, offer, self._now, self._hints))
 
     async def _both_halves(self, commands: Sequence[AnyCommand], offer: Offer | None) -> tuple[Executed, Offer | None]:
         middle = len(commands) // 2

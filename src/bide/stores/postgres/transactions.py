@@ -62,16 +62,19 @@ class Transaction:
         [(self.id,)] = await self._connection.fetch(together(texts), *parameters)
         self.changes = changes
 
-    async def write_unless_moved(self, changes: Changes, parts: Sequence[Part], version: str) -> None:
+    async def write_unless_moved(
+        self, changes: Changes, parts: Sequence[Part], version: str, hint: tuple[str, str] | None
+    ) -> None:
         """The same as a transaction of its own, whose first part updates the one run of which *version* was read.
 
         Raises `asyncpg.DivisionByZeroError` where its row is another by now.
         """
         texts, parameters = self._prepared(parts)
         parameters.insert(len(parts[0][1]), version)
+        parameters += hint or ()
         self.changes = changes  # before it is sent: the answer may get lost
         self.round_trips += 1
-        await self._connection.fetch(unless_moved(texts), *parameters)
+        await self._connection.fetch(unless_moved(texts, hint is not None), *parameters)
 
     def _prepared(self, parts: Sequence[Part]) -> tuple[tuple[tuple[str, str], ...], list[Any]]:
         """The texts of the statements, and their parameters one after the other."""
@@ -90,12 +93,16 @@ def _written(value: Any) -> Any:
 
 
 class Lone(NamedTuple, Generic[T]):
-    """What is to be written alone: the first of *parts* updates the run of which *version* was read."""
+    """What is to be written alone: the first of *parts* updates the run of which *version* was read.
+
+    A *hint*, a channel and what to say there, goes out with the commit.
+    """
 
     result: T
     changes: Changes
     parts: Sequence[Part]
     version: str
+    hint: tuple[str, str] | None
 
 
 class Transactions:
@@ -142,7 +149,7 @@ class Transactions:
         try:
             made = await body(transaction)
             if made is not None:
-                await transaction.write_unless_moved(made.changes, made.parts, made.version)
+                await transaction.write_unless_moved(made.changes, made.parts, made.version, made.hint)
             is_clean = True
             return made.result if made is not None else None
         except Exception as error:
