@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from bide.core.commands import CancelChildren, Failed, GiveBack, Offer
 from bide.core.moves import join_of
+from bide.core.plan import ANY_NUMBER
 from bide.core.records import RunId, Turn
 from bide.engine.admission import Listeners
 from bide.engine.figures import TURNS
@@ -41,8 +42,13 @@ CHORES_AT_ONCE = 20
 CHILDREN_AT_ONCE = 100
 DELETED_AT_ONCE = 200
 MOST_UNUSED = 10_000  # of a workspace (S12)
+FULL_PAUSE = 0.05  # between two looks of an engine that has no free slot
 STUCK_PAUSE = 0.02  # something is due and did not move: a rival has it, or it cannot be done. No reason to spin
 UNKNOWN_DEFINITION_DELAY = timedelta(seconds=5)
+MOST_AHEAD = 10_000  # turns that an event may hand over before there are slots for them
+BEGUN_AT_ONCE = 20  # of those, in one pass of the event loop
+AHEAD_SECONDS = 1.0  # how often to look whether they get their slots
+REACHED_SECONDS = 5.0  # those that would not get one in this time are for others
 
 
 class Engine:
@@ -71,6 +77,10 @@ class Engine:
         self.worker = runtime.ports.worker_id()
         self.active: dict[RunId, Turn] = {}
         self.committing: set[RunId] = set()
+        self._ending: set[RunId] = set()  # runs whose user code is over and whose end is being committed
+        self._ahead: dict[RunId, Turn] = {}  # claimed and active, and waiting for a slot, in order
+        self._begun = 0  # turns so far that got a slot
+        self._is_beginning = False
         self.stale = 0  # turns that lost their claim (D3)
         self.crashed = False
         self._tasks: dict[asyncio.Task[None], RunId] = {}
@@ -114,6 +124,7 @@ class Engine:
         """Stop claiming, finish running turns within the grace time, hand back the rest (D12)."""
         self._stopping = True
         self._wake.set()
+        self._begin_ahead()  # each gives its run back: it was not started
         self._unsubscribe()
         await self._listeners.stop()
         with contextlib.suppress(TimeoutError):
@@ -193,9 +204,16 @@ class Engine:
 
         def wake() -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody to wake
-                loop.call_soon_threadsafe(self._wake.set)
+                loop.call_soon_threadsafe(self._hinted)
 
         return wake
+
+    def _hinted(self) -> None:
+        """Something may be due. A full engine could not take a run now, and has other things to do than to look."""
+        if self.free:
+            self._wake.set()
+        else:
+            self._wake_in(FULL_PAUSE)
 
     def _heard(self, done: Executed) -> None:
         """A batch of this process was committed: look again if it left something to do."""
@@ -204,7 +222,7 @@ class Engine:
         if self._left_behind and self.free:
             self._claim_soon()
         elif done.ready:  # a full engine looks at timers all the same, but not at every batch
-            self._wake_in(STUCK_PAUSE)
+            self._wake_in(FULL_PAUSE)
         elif done.due_in is not None and done.due_in <= self.settings.poll_interval:
             self._wake_in(done.due_in.total_seconds())
 
@@ -315,8 +333,14 @@ class Engine:
         return max(0, self.settings.concurrency - len(self.active) - self._reserved)
 
     def make_offer(self, most: int) -> Offer:
-        """Offer up to *most* free slots; they are reserved until `settle_offer` says what came of it."""
-        slots = 0 if self._stopping else min(most, self.free)
+        """Offer up to *most* free slots; they are reserved until `settle_offer` says what came of it.
+
+        An event may let so many runs go on at once that each would have to be claimed by itself later on: an engine
+        that is not full takes them ahead of its slots.
+        """
+        is_full = self._running >= self.settings.concurrency
+        room = MOST_AHEAD if most == ANY_NUMBER and not is_full else self.free
+        slots = 0 if self._stopping else min(most, room)
         self._reserved += slots
         return Offer(
             worker=self.worker,
@@ -352,14 +376,75 @@ class Engine:
         run, figures = turn.run, self.runtime.figures
         figures.counts[(TURNS, run.style)] += 1
         figures.wakes.observe(max(0.0, (run.updated_at - run.ready_at).total_seconds()))  # by the store's clock alone
-        self.active[turn.run.id] = turn
+        self._ahead.pop(run.id, None)  # an older turn of it is void
+        is_full = self._running >= self.settings.concurrency
+        self.active[run.id] = turn
+        if not is_full or self._stopping:
+            self._start(turn)
+            return
+        if not self._ahead:
+            asyncio.get_running_loop().call_later(AHEAD_SECONDS, self._look_ahead, self._begun)
+        self._ahead[run.id] = turn
+
+    def _start(self, turn: Turn) -> None:
+        self._begun += 1
         task = asyncio.create_task(self._take(turn))
         self._tasks[task] = turn.run.id
         task.add_done_callback(self._ended)
 
+    @property
+    def _running(self) -> int:
+        """Turns whose user code may be at work: what `concurrency` limits."""
+        return len(self.active) - len(self._ahead) - len(self._ending)
+
+    def _begin_ahead(self) -> None:
+        """Give the slots that are free to those that were claimed ahead of them; when stopping, to all of them.
+
+        A few at a time, so that a commit under way gets on in between: the next one needs no more than a batch.
+        """
+        self._is_beginning = False
+        for _ in range(len(self._ahead) if self._stopping else BEGUN_AT_ONCE):
+            if not self._has_slot_for_ahead():
+                return
+            run_id = next(iter(self._ahead))
+            self._start(self._ahead.pop(run_id))
+        self._begin_ahead_soon()
+
+    def _begin_ahead_soon(self) -> None:
+        if not self._is_beginning and self._has_slot_for_ahead():
+            self._is_beginning = True
+            asyncio.get_running_loop().call_soon(self._begin_ahead)
+
+    def _has_slot_for_ahead(self) -> bool:
+        if not self._ahead:
+            return False
+        is_free = self._running < self.settings.concurrency and len(self._ending) < 2 * self.settings.batch
+        return is_free or self._stopping
+
+    def _look_ahead(self, begun: int) -> None:
+        """Keep what will get a slot soon. The rest is given back: other processes may have slots for it."""
+        if not self._ahead or self._stopping or self.crashed:
+            return
+        soon = int((self._begun - begun) * REACHED_SECONDS / AHEAD_SECONDS)
+        for turn in list(self._ahead.values())[soon:]:
+            del self._ahead[turn.run.id]
+            self.spawn(self._hand_back(turn))
+        asyncio.get_running_loop().call_later(AHEAD_SECONDS, self._look_ahead, self._begun)
+
+    async def _hand_back(self, turn: Turn) -> None:
+        try:
+            await self._give_back(turn, timedelta(0))
+        finally:
+            self.let_go(turn.run.id, turn.run.epoch)
+
+    def ending(self, run_id: RunId) -> None:
+        """The user code of a turn is over for good, and only its commit is left: another may take its slot."""
+        self._ending.add(run_id)
+        self._begin_ahead_soon()
+
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
-        if self._left_behind:
+        if self._left_behind and self.free:
             self._claim_soon()
         if not task.cancelled() and task.exception() is not None:
             error = task.exception()
@@ -394,6 +479,8 @@ class Engine:
         current = self.active.get(run_id)
         if current is not None and current.run.epoch == epoch:
             del self.active[run_id]
+            self._ending.discard(run_id)
+            self._begin_ahead_soon()
 
     async def _give_back(self, turn: Turn, delay: timedelta) -> None:
         run = turn.run
@@ -414,6 +501,8 @@ class Engine:
             return
         log.info("the claim of a run was lost while its step ran", extra={"run_id": run_id})
         self.stale += 1
+        if self._ahead.pop(run_id, None) is not None:
+            self.let_go(run_id, epoch)
         for task, task_run in self._tasks.items():
             if task_run == run_id:
                 task.cancel()
@@ -442,6 +531,7 @@ class Engine:
     async def crash(self) -> None:
         """Drop every turn without a commit, as a killed process would; its leases end at once."""
         self.detach()  # first: what a commit under way hands over is dropped too
+        self._ahead.clear()  # before turns end, and leave their slots to it
         for task in list(self._tasks):  # before anything is awaited: a dead process does not take another step
             task.cancel()
         await self.outbox.stop()
@@ -449,6 +539,7 @@ class Engine:
             await asyncio.wait(set(self._tasks))
         await self.runtime.committer.drain()
         self.active.clear()
+        self._ending.clear()
         await self.runtime.store.end_leases(self.worker)
         await self.items.drop()
 

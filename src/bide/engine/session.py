@@ -102,6 +102,8 @@ class TurnSession:
         if self.registry.governor.is_asked and not await self._is_allowed(run, command):
             return None
         engine.committing.add(run.id)
+        if isinstance(move, End):
+            engine.ending(run.id)
         try:
             answer = await self._until_taken(command)
         finally:
