@@ -6,6 +6,8 @@ topics of its own, so whoever may want it is found by a handful of exact look-up
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 LONGEST_NAME = 200
 
 
@@ -31,6 +33,11 @@ def check_pattern(pattern: object) -> str:
     >>> check_pattern("order.*")
     'order.*'
     """
+    return _checked_pattern(pattern) if isinstance(pattern, str) else _check_segments(pattern, "event pattern")
+
+
+@lru_cache(maxsize=2048)  # a replay asks again
+def _checked_pattern(pattern: str) -> str:
     text = _check_segments(pattern, "event pattern")
     if any("*" in segment and segment != "*" for segment in text.split(".")):
         raise BadName(f"event pattern {text!r} has a * beside other characters; a * stands for whole segments only")

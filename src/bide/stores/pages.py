@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from functools import lru_cache
 
 from bide.errors import PayloadUnreadable
 
@@ -77,8 +78,13 @@ def pack(text: str) -> bytes:
     if len(hashes) != 32 * len(after) or len(after) > 255:  # a payload has the word too: nothing is taken out
         digits, hashes, before, after = "", b"", text, []
     rest = _HASH.join([before, *[part[_DIGITS:] for part in after]])
+    return WORDS_2 + bytes([len(after)]) + hashes + _deflated(rest)
+
+
+@lru_cache(maxsize=512)  # without their hashes, the pages of runs that go the same way in one batch are the same
+def _deflated(rest: str) -> bytes:
     packer = _packer.copy()  # quicker than a new one, which would read the dictionary again
-    return WORDS_2 + bytes([len(after)]) + hashes + packer.compress(rest.encode()) + packer.flush()
+    return packer.compress(rest.encode()) + packer.flush()
 
 
 def _bytes_of(digits: str) -> bytes:
