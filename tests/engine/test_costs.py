@@ -184,9 +184,11 @@ async def test_an_end_that_comes_during_a_look_is_heard_of(store_url: str, monke
 
 
 async def test_the_garbage_collector_looks_less_often_while_an_engine_runs(store_url: str) -> None:
-    before = gc.get_threshold()
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
     async with counting_engine(store_url, gc_threshold=before[0] + 1000):
         assert gc.get_threshold() == (before[0] + 1000, *before[1:])
+        assert gc.get_freeze_count() > frozen, "and not at what was there before"
     assert gc.get_threshold() == before
+    assert gc.get_freeze_count() <= frozen
     async with counting_engine(store_url, gc_threshold=1):
         assert gc.get_threshold() == before
