@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import bide
+from bide.authoring.workflow.turn import MOST_IN_A_ROW
 from bide.engine.engine import Engine
 from tests.support.counting import counted
 from tests.support.staging import client_of, real_store, until
@@ -46,4 +47,36 @@ async def test_a_wait_cycle_of_a_machine_file_takes_four_commits(store_url: str,
                 await client.answer(task.id, {"n": n})
                 assert await run.result() == 2 + n
                 assert store.transactions - before == 4
+        await runtime.committer.drain()
+
+
+LOOP = """
+machine loop
+    implements
+        for each item in input.items, collect: doubled
+            compute twice
+                item * 2
+        compute result
+            steps.doubled
+"""
+
+
+async def test_F2_computing_in_a_long_loop_takes_one_commit_and_each_result_is_a_step_of_its_own(
+    store_url: str, tmp_path: Path
+) -> None:
+    """What is only computed needs no task of its own; after some in a row the engine has its turn in between."""
+    (tmp_path / "loop.machine").write_text(LOOP)
+    app = bide.App()
+    app.load(tmp_path)
+    items = list(range(2 * MOST_IN_A_ROW + 5))
+    async with real_store(app, store_url) as opened:
+        runtime, store = counted(opened)
+        async with Engine(runtime):
+            client = client_of(runtime)
+            before = store.transactions
+            run = await client.start("loop", {"items": items})
+            assert await run.result() == [2 * item for item in items]
+            assert store.transactions - before == 2, "the start and the end"
+            done = [entry.data["step"] for entry in await client.ledger(run.id) if entry.name == "step_completed"]
+            assert done == ["twice", *(f"twice#{n}" for n in range(2, len(items) + 1)), "result"]
         await runtime.committer.drain()

@@ -34,6 +34,7 @@ class MachineFile(Workflow[Any, Any]):
         self.surroundings = surroundings
         steps = all_steps(machine)
         self.callbacks = {step.name: step for step in steps if isinstance(step, WaitFor) and step.is_callback}
+        self.schemas = {id(step): schema_of_fields(step.schema) for step in steps if isinstance(step, WaitFor)}
         self.links = {id(step): found for step in steps if (found := links_in(step))}
         super().__init__(
             self._walk,

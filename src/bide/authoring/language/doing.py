@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -51,7 +50,7 @@ class Doing:
         self._turn = step._turn
         self._values = values
         self._minted: dict[str, Any] = {}  # callbacks that were minted and not waited for yet
-        self._requests: Counter[str] = Counter()
+        self._requests: dict[str, int] = {}
 
     def _evaluate(self, expression: Expression) -> Any:
         return evaluate(expression, self._values, self._source)
@@ -142,8 +141,8 @@ class Doing:
         options = self._options(step)
         limit = options.timeout if isinstance(options.timeout, timedelta) else DEFAULT_TIMEOUT
         most = self._turn.limit
-        self._requests[step.name] += 1  # each turn of a loop is a request of its own, the same in every replay
-        nth = self._requests[step.name]
+        nth = self._requests.get(step.name, 0) + 1
+        self._requests[step.name] = nth  # each turn of a loop is a request of its own, the same in every replay
         key = f"{self._step.run_id}/{step.name}" if nth == 1 else f"{self._step.run_id}/{step.name}#{nth}"
 
         async def request() -> Any:
@@ -239,7 +238,7 @@ class Doing:
 
     def _wait_options(self, wait: WaitFor) -> dict[str, Any]:
         told = self._told(tuple(entry for entry in wait.told if entry.name != "callback"))
-        schema = schema_of_fields(wait.schema)
+        schema = self._definition.schemas[id(wait)]
         # Only the file knows what the end of the time leads to: the wait says so to who asks why the run stands there.
         flow = wait.on_timeout.name if wait.on_timeout is not None else None
         limit = waiting.timeout_of(told.get("timeout"))

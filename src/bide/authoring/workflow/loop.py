@@ -78,6 +78,15 @@ class BodyLoop(asyncio.BaseEventLoop):
 
     def shut(self) -> None:
         """Close what is suspended: `finally` blocks run, nothing they do is kept (F15)."""
+        is_over = all(task.done() for task in self._tasks)
+        stubborn = [] if is_over else self._close_tasks()
+        self._tasks.clear()
+        self.close()
+        self._on_timer = _nobody
+        _bury(stubborn)
+
+    def _close_tasks(self) -> list[Any]:
+        """Those that will not be closed."""
         stubborn: list[Any] = []
         closed: list[asyncio.Task[Any]] = []
         with _Running(self):
@@ -89,9 +98,7 @@ class BodyLoop(asyncio.BaseEventLoop):
             for task in closed:
                 _let_go(task)
             self._ready.clear()
-        self.close()
-        self._on_timer = _nobody
-        _bury(stubborn)
+        return stubborn
 
     # -- what asyncio asks of a loop
 

@@ -38,6 +38,7 @@ from bide.core.records import CANCELLED, LIFE, Held, Interaction, Run, StepRow, 
 from bide.core.retrying import RetryPolicy
 from bide.engine.definitions import Session
 from bide.engine.ports import UUID
+from bide.engine.probes import Crash
 from bide.errors import (
     BadInput,
     Cancelled,
@@ -59,6 +60,7 @@ class LostClaim(Exception):
 
 
 PAGE = 500
+MOST_IN_A_ROW = 50
 LONGEST_DELAY = timedelta.max.total_seconds()
 
 
@@ -85,9 +87,10 @@ class WorkflowTurn:
         self._unseen: list[Unseen] = []  # answers that came too late for the body
         self._withdrawn: set[int] = set()  # numbers of waits
         self._outcomes = 0  # of steps that this turn ran
+        self._run_in_a_row = 0  # pure code that was run at once, while the engine's loop waited
         self._loop = BodyLoop(self._timer)
         self._runner = Runner(session, self._note)
-        self._mismatch: HistoryMismatch | None = None
+        self._broken: BaseException | None = None  # what ends the turn, and is nothing that the body may catch
 
     # ------------------------------------------------------------ the turn
 
@@ -124,13 +127,14 @@ class WorkflowTurn:
 
     async def _drive(self, body: asyncio.Task[Any]) -> Turn | None:
         while True:
+            self._run_in_a_row = 0
             try:
                 self._loop.pump()
             except NotInAStep as error:
                 await self._runner.finish()
                 return await self._fail(error)
-            if self._mismatch is not None:
-                raise self._mismatch
+            if self._broken is not None:
+                raise self._broken
             if body.done():
                 await self._runner.finish()
                 return await self._end(body)
@@ -253,6 +257,8 @@ class WorkflowTurn:
                 # Whoever asks would wait until nothing else is ready, which is so, and be handed this: no need to wait.
                 with contextlib.suppress(HistoryMismatch):  # the turn finds it again, outside of the body
                     return Given(decoded(row, returns))
+        elif kind == PURE and self._is_next_to_run() and (given := self._run_at_once(key, call, returns)) is not None:
+            return given
         if is_told_its_key:
             call = functools.partial(call, key)
         context = contextvars.copy_context()  # what the body has set, its steps see
@@ -266,6 +272,36 @@ class WorkflowTurn:
         else:
             self._fresh.append(code)
         return code.future
+
+    def _is_next_to_run(self) -> bool:
+        """Whether pure code that is asked for now would be run next, with nothing to be committed before it."""
+        return (
+            self._run_in_a_row < MOST_IN_A_ROW
+            and self._loop.has_only_this()
+            and self._replay.first is None
+            and not (self._finished or self._fresh or self._opens or self._unseen or self._waits)
+            and not self._runner.is_busy
+            and _are_pure(self._steps)
+        )
+
+    def _run_at_once(self, key: str, call: Callable[[], Any], returns: Any) -> Awaitable[Any] | None:
+        """Pure code whose turn it is needs no task of its own, nor anybody to hand its result over.
+
+        None where it fails: then it is run like any other code, and fails there.
+        """
+        try:
+            self._session.reached("before", key)
+            text = encode(call(), self._limit, f"the result of step {key!r}")
+            value = decode_as(text, returns)
+            self._session.reached("after_code", key)
+        except Crash as crash:
+            self._broken = crash
+            return self._loop.create_future()  # the body stands here, and the turn ends
+        except Exception:
+            return None
+        self._run_in_a_row += 1
+        self._keep(NewStep(key=key, kind=PURE, status="done", attempts=1, result=text))
+        return Given(value)
 
     def _pause(self, code: Code) -> None:
         """A step that failed waits for its next try: the pause is a wait of its own."""
@@ -303,7 +339,7 @@ class WorkflowTurn:
         if (
             row is None
             or row.kind != waiting.kind
-            or waiting.notes  # what it means may have to be read first
+            or waiting.notes.get("items")  # their answers have to be read first
             or not self._loop.has_only_this()
             or not self._replay.is_next(row)
         ):
@@ -462,8 +498,9 @@ class WorkflowTurn:
             return self._refuse(f"the run's input does not fit the type of the parameter any more: {error}")
 
     def _refuse(self, message: str) -> NoReturn:
-        self._mismatch = HistoryMismatch(f"{message}; bring the old code back, or register it as a new version")
-        raise self._mismatch
+        mismatch = HistoryMismatch(f"{message}; bring the old code back, or register it as a new version")
+        self._broken = mismatch
+        raise mismatch
 
     def _give(self, asked: Code | Waiting, row: StepRow) -> None:
         try:
@@ -477,9 +514,7 @@ class WorkflowTurn:
 
     def _note(self, code: Code, row: NewStep) -> None:
         """What it led to rides in the next commit, before any other code starts; the body gets it in its turn."""
-        self._outcomes += 1
-        seq = live_seq(self._turn.run.ledger_seq, self._outcomes)
-        self._steps.append(msgspec.structs.replace(row, seq=seq))
+        seq = self._keep(row)
         stored = StepRow(
             run_id=self.run.id,
             key=row.key,
@@ -491,6 +526,13 @@ class WorkflowTurn:
             error=row.error,
         )
         self._finished.append((code, stored))
+
+    def _keep(self, row: NewStep) -> int:
+        """Commit it with what comes next; its place among the outcomes."""
+        self._outcomes += 1
+        seq = live_seq(self._turn.run.ledger_seq, self._outcomes)
+        self._steps.append(msgspec.structs.replace(row, seq=seq))
+        return seq
 
     # ------------------------------------------------------------ committing
 
@@ -615,6 +657,6 @@ class WorkflowTurn:
         return await self._session.commit(turn, move, steps=steps, unseen=tuple(self._unseen), **history)
 
 
-def _are_pure(steps: list[NewStep | Code]) -> bool:
+def _are_pure(steps: Sequence[NewStep | Code]) -> bool:
     """Whether nothing is lost where all of these are run again, so that their commit can wait for the next one."""
     return all(step.kind == PURE for step in steps)
