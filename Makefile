@@ -10,7 +10,7 @@ setup: $(READY)
 $(READY): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[postgres,server,kafka,webhook,pipelines,encryption]" --group dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[postgres,server,kafka,webhook,pipelines,encryption,otel]" --group dev
 	@touch $@
 
 demo: $(READY)

@@ -88,6 +88,7 @@ async def test_every_python_example_of_a_page_runs(page: Path, tmp_path: Path, m
     examples = blocks(page)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("BIDE_STORE", raising=False)
+    monkeypatch.setattr("opentelemetry.trace._TRACER_PROVIDER", None)  # what a page sets up ends with the page
     program = ModuleType("docs_example")
     monkeypatch.setitem(sys.modules, program.__name__, program)
     for block, following in zip(examples, [*examples[1:], None], strict=True):

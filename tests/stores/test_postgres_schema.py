@@ -43,7 +43,7 @@ SELECT 'settings', relname, reloptions::text FROM pg_class WHERE relnamespace = 
  ORDER BY 1, 2
 """
 
-CAME_LATER = frozenset({"redact"})
+CAME_LATER = frozenset({"redact", "trace"})
 
 
 async def description(url: str) -> list[tuple[Any, ...]]:

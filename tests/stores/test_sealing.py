@@ -164,7 +164,7 @@ def test_G4_every_field_is_sealed_or_known_to_hold_no_payload() -> None:
     """A new field must be decided about: a name that statements ask for, or somebody's data."""
     plain = {
         "Run": "workspace id definition version style status step held queue correlation_key correlation_scope "
-        "parent_id retry_of tags ledger_head open_waits redact",
+        "parent_id retry_of tags ledger_head open_waits redact trace",
         "Wait": "workspace run_id key kind status names on_timeout seen partial",
         "Interaction": "workspace run_id status definition step correlation_id transport channel assignee group "
         "claimed_by answered_by",

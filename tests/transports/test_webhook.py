@@ -94,6 +94,14 @@ async def test_U9_a_request_is_signed_and_carries_everything_an_answer_needs() -
     assert exchange.headers["webhook-signature"] == "v1," + base64.b64encode(mac).decode()
 
 
+async def test_U9_a_request_of_a_traced_run_carries_its_trace() -> None:
+    """U9, §11: who gets it can join the trace."""
+    trace = {"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "tracestate": "vendor=1"}
+    async with server(response("202 Accepted")) as (url, exchange):
+        await bide.Webhook(url, allow_private=True).dispatch([msgspec.structs.replace(REQUEST, trace=trace)])
+    assert trace.items() <= exchange.headers.items()
+
+
 @pytest.mark.parametrize(
     ("respond", "result"),
     [

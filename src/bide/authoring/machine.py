@@ -22,6 +22,7 @@ from bide.core.payloads import BadPayload, decode_as, encode_payload
 from bide.core.records import RunError, Style, Turn, Wait
 from bide.core.retrying import RetryPolicy
 from bide.core.schema import schema_or_none
+from bide.engine import tracing
 from bide.engine.definitions import Session
 from bide.errors import (
     BadDefinition,
@@ -159,6 +160,7 @@ class Machine:
         consumed: tuple[Consumed, ...],
     ) -> tuple[Move, tuple[Consumed, ...]]:
         """An error goes to `on_error` if there is one, else the policy says whether to try again (M5)."""
+        tracing.broke(error)
         on_error = getattr(self.cls, "on_error", None)
         if on_error is not None and ctx is not None:
             try:

@@ -6,11 +6,15 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from bide.authoring.checks import check_text, is_name
 from bide.client.governed import governed
+from bide.client.traced import name_of, tell
 from bide.core.commands import AnyCommand, Failed, Reply
 from bide.core.durations import BadDuration, Duration, parse_duration
 from bide.core.records import Run as RunRow
+from bide.engine import tracing
 from bide.engine.runtime import Runtime, in_own_transaction
 from bide.errors import BadInput, RunNotFound, TransactionOpen
 
@@ -31,6 +35,15 @@ class Door:
                 "give it connection=…, or write after the block"
             )
         runtime = await self._open()
+        name = name_of(command) if tracing.is_on() else None
+        if name is None:
+            return await self._execute(runtime, command)
+        with tracing.span(name, kind="producer", workspace=self.workspace) as span:
+            reply = await self._execute(runtime, replace(command, trace=span.context))
+            await tell(runtime, span, reply)
+            return reply
+
+    async def _execute(self, runtime: Runtime, command: AnyCommand) -> Reply:
         command = await self._governed(runtime, command)
         reply = (await runtime.committer.submit(self._sent(command))).reply
         if isinstance(reply, Failed):

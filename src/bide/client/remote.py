@@ -30,6 +30,7 @@ from bide.core.durations import Duration, format_duration
 from bide.core.payloads import encode_payload
 from bide.core.records import FINAL, RunId, RunStatus, run_of_wait
 from bide.core.records import Run as RunRow
+from bide.engine import tracing
 from bide.engine.ports import Ports
 from bide.errors import BadConfiguration, BideError, RunTimeoutError, Unavailable
 from bide.views import (
@@ -106,7 +107,7 @@ class RemoteClient:
         timeout: float | None = None,
     ) -> Any:
         """The answer as *type_*. Raises the error that the server names."""
-        headers, content = {}, None
+        headers, content = tracing.current_headers(), None
         if body is not None:
             sent = {name: value for name, value in body.items() if value is not UNCHANGED}
             content = encode_payload(sent, max_bytes=NO_LIMIT)

@@ -24,6 +24,7 @@ from bide.core.records import Run as RunRow
 from bide.core.reusing import reused
 from bide.core.starting import new_run
 from bide.core.streams import START as FIRST_STEP
+from bide.engine import tracing
 from bide.engine.runtime import Runtime
 from bide.errors import BadInput, NotHeld
 from bide.errors import DuplicateRun as DuplicateRunError
@@ -88,6 +89,7 @@ class Starting(Signalling, Ending):
         )
         returns = definition.returns if isinstance(definition, Workflow) else Any
         if connection is not None:
+            command = msgspec.structs.replace(command, trace=tracing.current()) if tracing.is_on() else command
             await runtime.store.leave(connection, await self._governed(runtime, command))
             return Run(self, new_run(command, runtime.ports.now()), returns)
         reply = await self._submit(command)

@@ -208,12 +208,13 @@ class Changes:
 class Draft:
     """What one command changes, on top of a view. Nothing of it counts until the view takes it."""
 
-    def __init__(self, view: View, actor: str, verdict: str = "", incoming: str | None = None) -> None:
+    def __init__(self, view: View, actor: str, verdict: str = "", incoming: str | None = None, trace: str = "") -> None:
         self.view = view
         self.now = view.now
         self.actor = actor
         self.verdict = verdict
         self.incoming = incoming  # the payload that came with the command
+        self.trace = trace  # the trace context that the command was sent in
         self.runs: dict[RunId, Run] = {}
         self.waits: dict[RowKey, Wait] = {}
         self.inbox: dict[RowKey, Signal | None] = {}

@@ -28,6 +28,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     workspace: str
     actor: str = "client"
     verdict: str = ""  # what a policy said of it, where one had something to say (G1)
+    trace: str = ""  # the W3C trace context that it is sent in, where somebody traces (§11)
 
 
 # ---------------------------------------------------------------- from the outside
@@ -411,7 +412,8 @@ def decode_intake(text: str) -> Start | Deliver:
 def admission(intake_id: str, text: str) -> Admit:
     """The command that takes a text out of the intake."""
     command = decode_intake(text)
-    return Admit(workspace=command.workspace, actor=command.actor, intake_id=intake_id, command=command)
+    about = {"workspace": command.workspace, "actor": command.actor, "trace": command.trace}
+    return Admit(**about, intake_id=intake_id, command=command)
 
 
 # ---------------------------------------------------------------- replies

@@ -68,7 +68,7 @@ def decide_all(view: View, commands: Sequence[AnyCommand]) -> list[Reply]:
     """Answer the commands in order, each on what the ones before it left. One that breaks leaves the others alone."""
     replies: list[Reply] = []
     for command in commands:
-        draft = Draft(view, command.actor, command.verdict, incoming_of(command))
+        draft = Draft(view, command.actor, command.verdict, incoming_of(command), command.trace)
         try:
             reply = decide(draft, command)
         except Exception as error:

@@ -18,7 +18,7 @@ INTERACTION_API = "interaction-api"  # nothing is sent: people and programs list
 _MAC_DIGITS = 32
 
 
-UNSEEN = frozenset({"nonce"})  # of a wait's details: for nobody but bide
+UNSEEN = frozenset({"nonce", "trace"})  # of a wait's details: for nobody but bide
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -33,6 +33,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until: datetime | None = None
     on_item_timeout: Literal["fail", "reject"] = "fail"
     max_pending: int | None = None
+    trace: str = ""  # the trace context of what opened the wait
     nonce: str = ""  # what correlation ids are made with; nobody outside sees it
     schema: Any = None
     channel: str | None = None
@@ -114,6 +115,7 @@ class ExchangeCommand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     workspace: str
     actor: str = "client"
     verdict: str = ""  # what a policy said of it (G1)
+    trace: str = ""
     run_id: RunId
     no: int
 

@@ -20,6 +20,7 @@ from bide.core.moves import TELLING_APART, close_wait, describe, signal_name
 from bide.core.outbox import notify
 from bide.core.records import Run, RunError, Signal, StepRow, Unit, Unused, Wait
 from bide.core.starting import start_child, start_detached
+from bide.core.traces import with_trace
 
 ENTRIES = {"done": "step_completed", "failed": "step_failed", "trying": "step_retried"}
 
@@ -79,7 +80,7 @@ def _open(draft: Draft, run: Run, new: NewWait) -> Run:
                 deadline=deadline,
                 due_at=deadline,
                 expected=1 if new.child is not None or new.task is not None else new.expected,
-                details=new.details,
+                details=with_trace(new.details, draft.trace),
             ),
             new.agenda,
             draft.now,
@@ -115,7 +116,8 @@ def _reach(draft: Draft, run: Run, new: NewWait, no: int) -> Run:
     if wait is None or wait.status != "reserved":
         return run
     deadline = deadline_of(draft.now, new.timeout)
-    wait = replace(wait, status="waiting", deadline=deadline, due_at=deadline, details=new.details)
+    details = with_trace(new.details, draft.trace)
+    wait = replace(wait, status="waiting", deadline=deadline, due_at=deadline, details=details)
     wait = draft.put_terms(agenda.begin(wait, new.agenda, draft.now))
     run = draft.record(run, "await_execution_waiting", describe(wait))
     if new.agenda is not None:

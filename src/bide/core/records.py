@@ -77,6 +77,7 @@ class Run(Record, frozen=True, kw_only=True, gc=False):
     ledger_seq: int = 0
     ledger_head: str = ""
     redact: str | None = None  # names of fields, with commas between them, that are never shown (G4)
+    trace: str | None = None  # the W3C trace context that it was started in (`bide.core.traces`)
 
 
 class Wait(Record, frozen=True, kw_only=True, gc=False):

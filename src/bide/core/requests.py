@@ -30,6 +30,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     workspace: str
     actor: str = "client"
     verdict: str = ""  # what a policy said of it (G1)
+    trace: str = ""
     run_id: RunId
 
 

@@ -25,10 +25,11 @@ def start(draft: Draft, command: Start) -> Reply:
         hold_key(draft, command.workspace, command.correlation_key, command.run_id)
     for step in command.steps:
         draft.steps[(command.run_id, step.key)] = replace(step, run_id=command.run_id)
-    return Started(_insert(draft, new_run(command, draft.now), command.delay or timedelta(0)))
+    run = new_run(command, draft.now, command.trace or draft.trace)
+    return Started(_insert(draft, run, command.delay or timedelta(0)))
 
 
-def new_run(command: Start, now: datetime) -> Run:
+def new_run(command: Start, now: datetime, trace: str = "") -> Run:
     """The run that a start makes, as it stands before anything happened to it."""
     return Run(
         workspace=command.workspace,
@@ -51,6 +52,7 @@ def new_run(command: Start, now: datetime) -> Run:
         retry_of=command.retry_of,
         tags=command.tags,
         redact=command.redact,
+        trace=trace or None,
     )
 
 
@@ -86,6 +88,7 @@ def _insert_child(draft: Draft, workspace: str, child: NewChild, **parent: Any) 
         cleanup_seconds=child.cleanup_seconds,
         tags=child.tags,
         redact=child.redact,
+        trace=draft.trace or None,
         **parent,
     )
     return _insert(draft, run, timedelta(0))

@@ -67,6 +67,7 @@ class ItemCommand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     workspace: str
     actor: str = "client"
     verdict: str = ""  # what a policy said of it (G1)
+    trace: str = ""
     run_id: RunId
     section: int
 

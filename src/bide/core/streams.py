@@ -34,6 +34,7 @@ from bide.core.streaming import (
     RenewItems,
     Stage,
 )
+from bide.core.traces import with_trace
 
 START = "(start)"  # the step of a pipeline's run before its first commit: its state is its input
 
@@ -346,7 +347,7 @@ def open_wait(draft: Draft, run: Run, stage: Stage) -> tuple[Run, Wait]:
             due_at=deadline,
             on_timeout="!fail",
             expected=0 if stage.items else 1,
-            details=stage.details,
+            details=with_trace(stage.details, draft.trace),
         )
     )
     draft.put_unit(Unit(run_id=run.id, no=wait.no))

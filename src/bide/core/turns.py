@@ -39,6 +39,7 @@ from bide.core.outbox import notify
 from bide.core.records import LIFE, REPLAYED, QueueEntry, Run, RunId, RunStatus, StepRow, Wait
 from bide.core.starting import start_child
 from bide.core.streaming import Ask, Settle
+from bide.core.traces import with_trace
 
 PUT_OFF = timedelta(milliseconds=200)
 
@@ -292,7 +293,7 @@ def _open_wait(draft: Draft, run: Run, move: Park) -> Wait:
                 on_timeout=move.on_timeout,
                 expected=len(move.children),
                 cancel_children=move.cancel_children,
-                details=move.details,
+                details=with_trace(move.details, draft.trace),
             ),
             move.agenda,
             draft.now,

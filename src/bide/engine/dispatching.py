@@ -4,7 +4,7 @@ their time (U4, U7, U15)."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ from bide.core.payloads import BadPayload, digest, encode_payload
 from bide.core.records import OPEN_INTERACTION, OPEN_WAIT, Chore, Interaction, Wait
 from bide.core.requests import SettleChore
 from bide.core.tokens import Signer
+from bide.core.traces import headers_of
+from bide.engine import tracing
 from bide.engine.figures import DISPATCHES, NOT_DISPATCHED
 from bide.engine.settings import Settings
 from bide.engine.transport import Answered, Dispatched, Request, Transport, Undelivered
@@ -95,12 +97,18 @@ class Dispatcher:
 
     async def _send(self, transport: Transport, wait: Wait, rows: Sequence[Interaction]) -> Sequence[SentItem]:
         signer, base = await self._engine.runtime.signer(), self._engine.settings.public_url.rstrip("/")
-        requests = [_request(row, wait, f"{base}/resume/{_token(signer, row)}") for row in rows]
-        try:
-            async with asyncio.timeout(longest_try(self._engine.settings)):
-                sent = await transport.dispatch(requests)
-        except Exception as error:
-            sent = [Undelivered(f"{type(error).__name__}: {error}") for _ in requests]
+        kept = terms_of(wait).trace
+        about = {"run_id": wait.run_id, "wait_id": wait.id, "step": wait.key}
+        with tracing.span(f"bide.dispatch {transport.name}", parent=kept, kind="producer", **about) as span:
+            span.note(items=len(rows))
+            trace = headers_of(span.context or kept)
+            requests = [_request(row, wait, f"{base}/resume/{_token(signer, row)}", trace) for row in rows]
+            try:
+                async with asyncio.timeout(longest_try(self._engine.settings)):
+                    sent = await transport.dispatch(requests)
+            except Exception as error:
+                tracing.broke(error)
+                sent = [Undelivered(f"{type(error).__name__}: {error}") for _ in requests]
         if len(sent) != len(requests):
             raise TypeError(f"{transport.name} answered {len(sent)} results for {len(requests)} requests")
         return [self._result(row, outcome) for row, outcome in zip(rows, sent, strict=True)]
@@ -168,7 +176,7 @@ def _token(signer: Signer, row: Interaction) -> str:
     return signer.mint(row.workspace, row.run_id, row.id)
 
 
-def _request(row: Interaction, wait: Wait, resume_url: str) -> Request:
+def _request(row: Interaction, wait: Wait, resume_url: str, trace: Mapping[str, str]) -> Request:
     return Request(
         workspace=row.workspace,
         run_id=row.run_id,
@@ -180,4 +188,5 @@ def _request(row: Interaction, wait: Wait, resume_url: str) -> Request:
         payload=row.payload,
         deadline=wait.deadline or terms_of(wait).deadline(row.opened_at),
         resume_url=resume_url,
+        trace=trace,
     )

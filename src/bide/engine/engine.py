@@ -21,6 +21,8 @@ from bide.core.commands import CancelChildren, Failed, GiveBack, Offer
 from bide.core.moves import join_of
 from bide.core.plan import ANY_NUMBER
 from bide.core.records import RunId, Turn
+from bide.core.traces import trace_of
+from bide.engine import tracing
 from bide.engine.admission import Listeners
 from bide.engine.figures import TURNS
 from bide.engine.garbage import Collector
@@ -466,8 +468,9 @@ class Engine:
                 log.warning("%s needs %s@%s, which this process lacks", run.id, run.definition, run.version)
                 await self._give_back(turn, UNKNOWN_DEFINITION_DELAY)
                 return
-            if await session.may_resume(turn):
-                await definition.take_turn(turn, session)
+            with _span_of(turn) if tracing.is_on() else contextlib.nullcontext():
+                if await session.may_resume(turn):
+                    await definition.take_turn(turn, session)
         finally:
             self.let_go(run.id, run.epoch)
 
@@ -542,6 +545,15 @@ class Engine:
         self._ending.clear()
         await self.runtime.store.end_leases(self.worker)
         await self.items.drop()
+
+
+def _span_of(turn: Turn) -> contextlib.AbstractContextManager[tracing.Span]:
+    """A turn in the trace that its run belongs to: below what parked it where that is at hand, else its start."""
+    run, woken_by = turn.run, turn.woken_by
+    parent = trace_of(woken_by) if woken_by is not None else None
+    verb = "resume" if run.woken_by is not None else "run"
+    about = {"run_id": run.id, "definition": run.definition, "version": run.version, "workspace": run.workspace}
+    return tracing.span(f"bide.{verb} {run.definition}", parent=parent or run.trace, kind="consumer", **about)
 
 
 def _call(call: Any, arguments: tuple[Any, ...]) -> Any:

@@ -21,11 +21,15 @@ from bide.core.commands import (
     GiveBack,
     Hold,
     Move,
+    Park,
+    Suspend,
 )
 from bide.core.governing import Action, Allow, Deny, NeedsApproval, actions_of_turn, resuming
 from bide.core.hiding import with_scrubbed_errors
 from bide.core.records import Held, Interaction, Item, Run, RunError, Turn, Unit
+from bide.core.streaming import Ask, Settle
 from bide.core.tokens import Signer
+from bide.engine import tracing
 from bide.engine.committer import Answer
 from bide.errors import DuplicateRun as DuplicateRunError
 from bide.errors import StoreUnavailable
@@ -39,11 +43,17 @@ log = logging.getLogger("bide.engine")
 LONGEST_PAUSE = 5.0
 
 
+def _parks(command: CommitTurn) -> bool:
+    return bool(command.opens) or isinstance(command.move, (Park, Suspend, Ask, Settle))
+
+
 class TurnSession:
     def __init__(self, engine: Engine, turn: Turn) -> None:
         self._engine = engine
+        self._run_id = turn.run.id
         self._steps = 0
         self._began: dict[str, float] = {}  # steps whose code is at work, and since when
+        self._spans: dict[str, tuple[tracing.Span, object]] = {}  # of the same steps, where somebody traces
         self.settings = engine.settings
         self.ports = engine.runtime.ports
         self.registry = engine.runtime.registry
@@ -57,7 +67,7 @@ class TurnSession:
         command = self._command(run, Hold(), **history)
         if self.registry.governor.is_asked and not await self._is_allowed(run, command):
             return None
-        answer = await self._until_taken(command)
+        answer = await self._traced(command)
         if isinstance(answer.reply, Committed):
             self._engine.active[run.id] = replace(self._engine.active[run.id], run=answer.reply.run)
             return answer.reply.run
@@ -105,7 +115,7 @@ class TurnSession:
         if isinstance(move, End):
             engine.ending(run.id)
         try:
-            answer = await self._until_taken(command)
+            answer = await self._traced(command)
         finally:
             engine.committing.discard(run.id)
         reply = answer.reply
@@ -155,6 +165,16 @@ class TurnSession:
         denied = f"denied to {action.kind}: {reason}"
         await self._until_taken(replace(command, move=end, opens=(), verdict=denied))
 
+    async def _traced(self, command: CommitTurn) -> Answer:
+        """Commit; the waits that open and the runs that start in it know of the trace that it is part of (§11)."""
+        if not tracing.is_on():
+            return await self._until_taken(command)
+        if not _parks(command):
+            return await self._until_taken(replace(command, trace=tracing.current()))
+        keys = ",".join(wait.key for wait in command.opens) or getattr(command.move, "step", None)
+        with tracing.span("bide.park", run_id=command.run_id, waits=keys) as span:
+            return await self._until_taken(replace(command, trace=span.context))
+
     async def _until_taken(self, command: CommitTurn) -> Answer:
         """The outcome is known and must not be lost: while the store is away, try again. A retry is fenced too."""
         pause = 0.05
@@ -197,6 +217,10 @@ class TurnSession:
     def reached(self, point: str, step: str) -> None:
         if point == "before":
             self._began[step] = self.ports.monotonic()
+            if tracing.is_on():
+                self._spans[step] = tracing.begin(f"bide.step {step}", run_id=self._run_id, step=step)
         elif point == "after_code" and step in self._began:
+            if step in self._spans:
+                tracing.finish(self._spans.pop(step))
             self._engine.runtime.figures.steps.observe(self.ports.monotonic() - self._began.pop(step))
         self._engine.probe.reached(point, step)

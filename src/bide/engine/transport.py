@@ -6,7 +6,7 @@ come back by themselves. The provider at the other end is an outside actor, not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
@@ -35,6 +35,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None  # the business key of the item, where it has one
     deadline: datetime | None = None
     resume_url: str | None = None
+    trace: Mapping[str, str] = {}  # headers `traceparent` and `tracestate`, to be sent along where it is traced
 
     @property
     def data(self) -> Any:

@@ -40,7 +40,8 @@ class HttpClient(Client):
         if self._once is None or isinstance(command, (KeepUnused, Emit)):  # an event is done once by its id
             return command
         key, path, digest = self._once
-        return Once(workspace=self.workspace, actor=self.actor, key=key, path=path, digest=digest, command=command)
+        about = {"workspace": self.workspace, "actor": self.actor, "trace": command.trace}
+        return Once(**about, key=key, path=path, digest=digest, command=command)
 
 
 def client_of(runtime: Runtime, workspace: str, actor: str) -> Client:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -15,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from bide.authoring.checks import is_name
 from bide.authoring.machine import encode
 from bide.core.access import Key
+from bide.engine import tracing
 from bide.engine.figures import REQUESTS
 from bide.engine.runtime import Runtime
 from bide.errors import Forbidden, Invalid
@@ -68,7 +70,8 @@ class Api:
         """Answer one request; whatever happens, there is an answer."""
         response: Any
         try:
-            response = await self._answer(scope, receive)
+            with tracing.within(_trace_of(scope)) if tracing.is_on() else nullcontext():
+                response = await self._answer(scope, receive)
         except Gone:
             return
         except Exception as error:
@@ -198,6 +201,12 @@ def _segments(scope: Scope) -> tuple[str, ...]:
         return tuple(parts) if b"%" not in raw else tuple(unquote(part, errors="strict") for part in parts)
     except UnicodeDecodeError:
         raise Refusal(404, "not_found", "there is nothing here; see /docs") from None
+
+
+def _trace_of(scope: Scope) -> dict[str, str]:
+    """The headers that say of which trace a request is part; what they say decides nothing."""
+    names = (b"traceparent", b"tracestate")
+    return {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in names}
 
 
 def _query(scope: Scope) -> dict[str, str]:

@@ -113,6 +113,7 @@ class Kafka:
             ("bide-interaction", request.interaction_id.encode()),
             ("bide-correlation", request.correlation_id.encode()),
             ("bide-reply-topic", self.replies.encode()),
+            *((name, value.encode()) for name, value in request.trace.items()),
         ]
 
     def _open_producer(self) -> Any:

@@ -96,6 +96,7 @@ class Webhook:
     async def _post(self, client: httpx.AsyncClient, request: Request, target: addresses.Target) -> Dispatched:
         body = msgspec.json.encode(_envelope(request))
         headers = {"content-type": "application/json", "user-agent": "bide", **self._headers, "host": target.host}
+        headers |= request.trace
         headers["accept-encoding"] = "identity"  # a small body that unpacks to a huge one is not unpacked at all
         if self._key is not None:
             headers |= signing.headers(self._key, request.interaction_id, int(wall_clock().timestamp()), body)

@@ -22,6 +22,7 @@ from bide.core.records import Run, Turn
 from bide.core.streaming import Ask, Feed, NewItem, Publication, Settle
 from bide.core.streaming import Stage as FedStage
 from bide.core.streams import encode_progress, progress_of
+from bide.engine import tracing
 from bide.engine.definitions import Session
 from bide.errors import BadInput, Invalid, TooManyItems
 
@@ -55,6 +56,7 @@ class PipelineTurn:
         except LostClaim:
             return None
         except Exception as error:
+            tracing.broke(error)
             move, feed, publishes = self._after_error(error, name), None, ()
         self._session.reached("after_code", name)
         turn = msgspec.structs.replace(self._turn, run=self.run)

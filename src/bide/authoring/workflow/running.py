@@ -11,6 +11,7 @@ from bide.authoring.machine import encode, failure
 from bide.authoring.workflow.asks import Code
 from bide.core.commands import NewStep
 from bide.core.payloads import BadPayload, decode_as
+from bide.engine import tracing
 from bide.engine.definitions import Session
 from bide.errors import BadInput, Invalid
 
@@ -99,6 +100,7 @@ class Runner:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
                 raise  # the engine stops this turn
+            tracing.broke(error)
             gives_up = not isinstance(error, Exception | asyncio.CancelledError)
             gives_up = gives_up or isinstance(error, Invalid) or code.retry.gives_up(code.attempts, error)
             row = NewStep(

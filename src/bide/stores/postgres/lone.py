@@ -16,7 +16,7 @@ from bide.core import plan
 from bide.core.batch import Changes, View
 from bide.core.commands import AnyCommand, Claim, Deliver, Offer
 from bide.core.decide import decide_all
-from bide.core.records import Record
+from bide.core.records import Record, Run, Wait
 from bide.stores.interface import Now
 from bide.stores.postgres.arrays import array
 from bide.stores.postgres.batches import Outcome, begun
@@ -30,7 +30,9 @@ K = TypeVar("K")
 R = TypeVar("R", bound=Record)
 
 # Where the columns of a run end, and its version and the clock stand; where those of its waits begin and end.
-_VERSION, _CLOCK, _WAIT, _REST = 42, 43, 44, 63
+_VERSION = len(Run.__struct_fields__)
+_CLOCK, _WAIT = _VERSION + 1, _VERSION + 2
+_REST = _WAIT + len(Wait.__struct_fields__)
 
 
 def lone_delivery(commands: Sequence[AnyCommand]) -> Deliver | None:

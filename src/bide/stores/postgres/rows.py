@@ -100,6 +100,7 @@ def read_run(row: Row) -> Run:
         ledger_seq,
         ledger_head,
         redact,
+        trace,
         *_,
     ) = row
     return Run(
@@ -145,6 +146,7 @@ def read_run(row: Row) -> Run:
         ledger_seq=ledger_seq,
         ledger_head=ledger_head.hex(),
         redact=redact,
+        trace=trace,
     )
 
 

@@ -112,7 +112,7 @@ def decoder(record: type[R]) -> Callable[[Row], R]:
 
 _FIXED_OF_RUN = {
     "workspace", "id", "input", "created_at", "correlation_key", "correlation_scope",
-    "parent_id", "parent_wait", "child_no", "retry_of", "redact",
+    "parent_id", "parent_wait", "child_no", "retry_of", "redact", "trace",
 }  # fmt: skip
 _FIXED_OF_WAIT = {"workspace", "run_id", "no", "kind", "opened_at"}
 

@@ -35,7 +35,7 @@ SELECT run.workspace, run.id, run.definition, run.version, run.style, run.status
        run.claims, run.epoch, run.commits, run.queue, run.priority, run.wait_no, run.parked_on, run.woken_by,
        run.open_waits, run.inbox_seq, run.inbox_count, run.correlation_key, run.correlation_scope, run.parent_id,
        run.parent_wait, run.child_no, run.has_children, run.cleanup_seconds, run.cancel_reason, run.cancel_until,
-       run.retry_of, run.tags, run.ledger_seq, run.ledger_head, run.redact,
+       run.retry_of, run.tags, run.ledger_seq, run.ledger_head, run.redact, run.trace,
        run.xmin::text, clock_timestamp(),
        wait.workspace, wait.run_id, wait.no, wait.key, wait.kind, wait.status, wait.opened_at, wait.names, wait.seen,
        wait.partial, wait.deadline, wait.on_timeout, wait.due_at, wait.closed_at, wait.cause, wait.expected,
