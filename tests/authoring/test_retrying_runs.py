@@ -1,4 +1,4 @@
-"""A failed workflow that a person retries: what is stored is kept, what it failed of is not (F16)."""
+"""A failed run that a person retries: what is stored is kept, what it failed of is not (F16)."""
 
 from __future__ import annotations
 
@@ -139,3 +139,52 @@ def test_F16_only_the_last_timeout_is_what_a_run_failed_of() -> None:
     ]
     error = RunError(code="SignalTimeoutError", message="…")
     assert [kept.key for kept in reused(rows, error)] == ["one", "s"]
+
+
+def van(calls: list[str], broken: list[str]) -> bide.App:
+    app = bide.App()
+
+    @app.machine("van", retries=0)
+    class Van:
+        @bide.start
+        def load(self, ctx: bide.Context[dict[str, int]]) -> bide.Next:
+            calls.append(f"load {ctx.state}")
+            return bide.Next("drive", {"boxes": 7})
+
+        def drive(self, ctx: bide.Context[dict[str, int]]) -> bide.Await:
+            calls.append(f"drive {ctx.state}")
+            if broken == ["on the way"]:
+                raise RuntimeError("no fuel")
+            return bide.Await("arrived", then="unload", timeout="1h")
+
+        def unload(self, ctx: bide.Context[dict[str, int]]) -> bide.Done:
+            calls.append(f"unload {[signal.payload for signal in ctx.awaited]}")
+            if broken:
+                raise RuntimeError("the door is stuck")
+            return bide.Done(ctx.timed_out)
+
+    return app
+
+
+async def test_F16_a_retried_machine_begins_with_the_step_that_failed_and_its_state(store_url: str) -> None:
+    calls, broken = list[str](), ["on the way"]
+    async with world(van(calls, broken), store=store_url) as there:
+        failed = await there.start("van", {})
+        broken.clear()
+        again = await there.retry(failed.id)
+        assert (await there.get(again.id)).status == "waiting"
+        assert calls == ["load {}", "drive {'boxes': 7}", "drive {'boxes': 7}"]
+
+
+async def test_F16_a_machine_that_failed_in_what_follows_a_wait_begins_anew_and_waits_again(store_url: str) -> None:
+    calls, broken = list[str](), ["at the door"]
+    async with world(van(calls, broken), store=store_url) as there:
+        failed = await there.start("van", {})
+        await there.signal(failed.id, "arrived", "noon")
+        assert (await there.get(failed.id)).status == "failed"
+        broken.clear()
+        again = await there.retry(failed.id)
+        assert (await there.get(again.id)).status == "waiting"
+        await there.signal(again.id, "arrived", "night")
+        assert await there.result(again.id) is False
+        assert calls == [*["load {}", "drive {'boxes': 7}", "unload ['noon']"], *calls[:2], "unload ['night']"]

@@ -21,13 +21,14 @@ from bide.core.commands import Done, DuplicateRun, Receipt, Release, Start, Star
 from bide.core.durations import Duration
 from bide.core.records import REPLAYED, RunError, StepRow
 from bide.core.records import Run as RunRow
-from bide.core.reusing import reused
+from bide.core.reusing import begins_where_it_failed, reused
 from bide.core.starting import new_run
 from bide.core.streams import START as FIRST_STEP
 from bide.engine import tracing
 from bide.engine.runtime import Runtime
 from bide.errors import BadInput, NotHeld
 from bide.errors import DuplicateRun as DuplicateRunError
+from bide.stores.interface import WaitFilter
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -182,7 +183,8 @@ class Starting(Signalling, Ending):
         """Release a held run, or start a failed one anew; returns the run that goes on.
 
         The new run of a failed workflow keeps the outcomes of steps and waits that are stored, but those it failed of;
-        with *from_step* only what came before that step's outcome.
+        with *from_step* only what came before that step's outcome. That of a machine begins with the step that failed,
+        or with its first one where a wait led to that step.
 
         Raises `NotHeld`, and `BadInput` for a step that is not there.
         """
@@ -196,6 +198,7 @@ class Starting(Signalling, Ending):
         if row.status != "failed":
             raise NotHeld(run_id, row.status)
         runtime = await self._open()
+        step, state = await self._begins(row)
         reply = await self._submit(
             Start(
                 workspace=self.workspace,
@@ -204,7 +207,7 @@ class Starting(Signalling, Ending):
                 definition=row.definition,
                 version=row.version,
                 style=row.style,
-                step=row.step if row.style != "pipeline" else FIRST_STEP,  # its items are the old run's
+                step=step,
                 input=row.input,
                 queue=row.queue,
                 priority=row.priority,
@@ -213,7 +216,7 @@ class Starting(Signalling, Ending):
                 tags=row.tags,
                 redact=row.redact,
                 retry_of=row.id,
-                state=row.state if row.style != "pipeline" else None,
+                state=state,
                 steps=await self._kept(row, from_step),
             )
         )
@@ -221,6 +224,18 @@ class Starting(Signalling, Ending):
             raise DuplicateRunError(reply.correlation_key, reply.holder)
         assert isinstance(reply, Started)
         return Run(self, reply.run)
+
+    async def _begins(self, row: RunRow) -> tuple[str, str | None]:
+        """The step and the state that the new run of a failed one begins with."""
+        if row.style == "pipeline":
+            return FIRST_STEP, None  # its items are the old run's
+        if row.style == "machine":
+            runtime = await self._open()
+            newest = WaitFilter(workspace=row.workspace, run_id=row.id, status=None, no=row.wait_no)
+            waits = await runtime.store.waits(newest, after=None, limit=1)
+            if not begins_where_it_failed(row, waits[0] if waits else None):
+                return runtime.registry.get(row.definition, row.version).first_step, None
+        return row.step, row.state
 
     async def _kept(self, row: RunRow, from_step: str | None) -> tuple[StepRow, ...]:
         if row.style not in REPLAYED:

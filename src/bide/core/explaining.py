@@ -131,7 +131,7 @@ class _Explanation:
             case "failed":
                 at = f" in step {error.step!r}" if error is not None and error.step else ""
                 yield ended.format("failed") + f"{at}: {error}."
-                yield f"Start it anew from its input with: {self._command('retry', run.id)}"
+                yield f"Start it anew with: {self._command('retry', run.id)}"
             case _:
                 reason = f": {run.cancel_reason}" if run.cancel_reason else ""
                 yield ended.format("was cancelled") + f"{reason}."

@@ -1,4 +1,4 @@
-"""What a retried run of a workflow keeps of the one that failed (F16)."""
+"""What a retried run keeps of the one that failed (F16)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from bide.core.records import RunError, StepRow
+from bide.core.records import Run, RunError, StepRow, Wait
 
 TIMEOUTS = ("WaitTimeoutError", "SignalTimeoutError", "RunTimeoutError")
 ENDS_OF_CHILDREN = ("RunFailedError", "RunStoppedError", "RunCancelledError")
@@ -42,3 +42,12 @@ def _blamed(kept: Sequence[StepRow], error: RunError | None) -> StepRow | None:
     if code in ENDS_OF_CHILDREN:
         return next((row for row in reversed(kept) if row.kind == "children"), None)
     return None
+
+
+def begins_where_it_failed(run: Run, newest_wait: Wait | None) -> bool:
+    """Whether the new run of a machine can begin with the step that the old one failed in, and its state.
+
+    A step that a wait led to was handed signals or children, which ended with the run. Without them it would see
+    something that never was, so such a machine begins with its first step, as it was started.
+    """
+    return newest_wait is None or run.step not in (newest_wait.key, newest_wait.on_timeout)
