@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,3 +189,15 @@ async def test_F16_a_machine_that_failed_in_what_follows_a_wait_begins_anew_and_
         await there.signal(again.id, "arrived", "night")
         assert await there.result(again.id) is False
         assert calls == [*["load {}", "drive {'boxes': 7}", "unload ['noon']"], *calls[:2], "unload ['night']"]
+
+
+async def test_F16_a_machine_that_begins_anew_is_retried_with_its_app_and_the_refusal_says_so(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/van.db"
+    async with world(van([], ["at the door"]), store=store) as there:
+        failed = await there.start("van", {})
+        await there.signal(failed.id, "arrived", "noon")
+        stranger = bide.App(store=store)
+        with pytest.raises(bide.BadInput, match="the first step of 'van', which is not known here; retry it with the"):
+            await stranger.client().retry(failed.id)
+        await stranger.close()
+        assert [run.id for run in await there.runs()] == [failed.id]

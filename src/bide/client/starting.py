@@ -26,7 +26,7 @@ from bide.core.starting import new_run
 from bide.core.streams import START as FIRST_STEP
 from bide.engine import tracing
 from bide.engine.runtime import Runtime
-from bide.errors import BadInput, NotHeld
+from bide.errors import BadInput, DefinitionNotFound, NotHeld
 from bide.errors import DuplicateRun as DuplicateRunError
 from bide.stores.interface import WaitFilter
 
@@ -186,7 +186,7 @@ class Starting(Signalling, Ending):
         with *from_step* only what came before that step's outcome. That of a machine begins with the step that failed,
         or with its first one where a wait led to that step.
 
-        Raises `NotHeld`, and `BadInput` for a step that is not there.
+        Raises `NotHeld`, and `BadInput` for a step that is not there, or a machine that is not known.
         """
         row = await self._find(run_id)
         if row.held is not None:
@@ -234,8 +234,18 @@ class Starting(Signalling, Ending):
             newest = WaitFilter(workspace=row.workspace, run_id=row.id, status=None, no=row.wait_no)
             waits = await runtime.store.waits(newest, after=None, limit=1)
             if not begins_where_it_failed(row, waits[0] if waits else None):
-                return runtime.registry.get(row.definition, row.version).first_step, None
+                return self._first_step(runtime, row), None
         return row.step, row.state
+
+    @staticmethod
+    def _first_step(runtime: Runtime, row: RunRow) -> str:
+        try:
+            return runtime.registry.get(row.definition, row.version).first_step
+        except DefinitionNotFound as error:
+            raise BadInput(
+                f"run {row.id} failed in a step that a wait led to, so it begins with the first step of "
+                f"{row.definition!r}, which is not known here; retry it with the app that has it (--app, or --url)"
+            ) from error
 
     async def _kept(self, row: RunRow, from_step: str | None) -> tuple[StepRow, ...]:
         if row.style not in REPLAYED:
