@@ -19,6 +19,8 @@ demo: $(READY)
 demo-payments: $(READY)
 	@$(BIN)/python examples/csv_payments/demo.py
 
+# Tests start bide in hundreds of processes: its modules are compiled once, whatever the environment says of that.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(READY)
 	@$(BIN)/python -m pytest -n auto
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 async def tell(folder: Path) -> None:
-    from checkout import app  # type: ignore[import-not-found]  # this script's own folder is on its path
+    from checkout import app  # type: ignore[import-not-found, unused-ignore]  # this script's own folder is on its path
 
     client: bide.Client = app.client()
     say(colour("bide: a checkout waits for its payment, and its worker is killed meanwhile", "1"))
@@ -132,7 +132,7 @@ def in_words(entry: bide.LedgerEntry) -> str:
 
 
 @contextmanager
-def worker(folder: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
+def worker(folder: Path, name: str) -> Generator[subprocess.Popen[bytes], None, None]:
     """A worker in a process of its own; it is told to stop at the end, unless it is dead by then."""
     with open(folder / f"{name}.log", "wb") as log:
         process = subprocess.Popen(bide_command("worker", str(CHECKOUT)), stdout=log, stderr=log, cwd=folder)

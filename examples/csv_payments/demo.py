@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,13 @@ from tests.support.kafka import broker  # noqa: E402  # the same brokers as in t
 def main() -> int:
     arguments = [argument for argument in sys.argv[1:] if argument != "--json"]
     rows, as_json = int(arguments[0]) if arguments else 10_000, "--json" in sys.argv
-    say = (lambda text: None) if as_json else print
+    say: Callable[[str], None] = (lambda text: None) if as_json else print
     logging.getLogger("bide.kafka").setLevel(logging.ERROR)  # a broker that has just come up lets its clients retry
     with tempfile.TemporaryDirectory(prefix="bide-payments-") as folder, broker(download=True, tells=False) as kafka:
         os.environ["BIDE_KAFKA_SERVERS"] = kafka.servers
         os.environ.setdefault("BIDE_STORE", f"sqlite:///{folder}/payments.db")
         say(f"The broker is {kafka.name}, at {kafka.servers}.")
-        import payments  # type: ignore[import-not-found]  # its folder is on the path, see above
+        import payments  # type: ignore[import-not-found, unused-ignore]  # its folder is on the path, see above
 
         for topic in (payments.REQUESTS, payments.REPLIES, f"{payments.REPLIES}.dead-letters"):
             kafka.create(topic, 4)

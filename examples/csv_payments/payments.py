@@ -38,6 +38,11 @@ def read_csv(path: str) -> Iterator[PaymentRecord]:
             yield PaymentRecord(row["id"], row["recipient"], int(row["amount"]))
 
 
+def key_of(payment: Any) -> str:
+    """The business key of an item: of a record as it was read, or as it is stored."""
+    return str(payment.id if hasattr(payment, "id") else payment["id"])
+
+
 def process_status(status: PaymentStatus, item: bide.Item) -> dict[str, Any]:
     """Work on each payment as its answer arrives."""
     return {"id": status.id, "amount": item.request["amount"] - status.fee, "status": status.status}
@@ -60,7 +65,7 @@ payments = (
         transport=bide.Kafka(requests=REQUESTS, replies=REPLIES),
         returns=PaymentStatus,
         timeout="1h",
-        key=lambda payment: payment["id"] if isinstance(payment, dict) else payment.id,
+        key=key_of,
     )
     .map(process_status)
     .collect(write_report)

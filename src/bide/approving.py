@@ -9,7 +9,7 @@ import msgspec
 
 from bide.authoring.workflow import Step, Workflow
 from bide.core.approvals import APPROVAL, Approval, Asked, approved_command
-from bide.core.commands import Cancelled, DuplicateRun, Failed, Receipt, Started, Unknown
+from bide.core.commands import Cancelled, Done, DuplicateRun, Failed, Receipt, Started, Unknown
 from bide.core.retrying import RetryPolicy
 from bide.engine.runtime import runtime_at_work
 from bide.errors import WaitTimeoutError
@@ -73,6 +73,8 @@ def _told(reply: object) -> dict[str, Any]:
             return {"outcome": "conflict", "run_id": reply.holder}
         case Cancelled():
             return {"outcome": "cancelled", "run_id": reply.run.id}
+        case Done():
+            return {"outcome": "changed" if reply.changed else reply.reason}
         case Receipt():
             return {"outcome": reply.outcome, "run_id": reply.run_id, "reason": reply.reason}
         case Unknown():

@@ -24,7 +24,8 @@ BideError                        catch this to catch us
 │  └─ NotHeld                    only held or failed runs can be retried
 ├─ Invalid                       the call is wrong (HTTP 422)
 │  ├─ BadInput                   input, payload, name or duration that cannot be taken
-│  │  └─ InvalidAnswer           an answer that does not fit; `problems` has every problem with its path
+│  │  ├─ InvalidAnswer           an answer that does not fit; `problems` has every problem with its path
+│  │  └─ BadCursor               a cursor that no page gave out (HTTP 400)
 │  ├─ PayloadTooLarge            (HTTP 413)
 │  ├─ BadDefinition              found when a definition is registered
 │  │  └─ LanguageError           a machine file with mistakes
@@ -48,6 +49,7 @@ BideError                        catch this to catch us
 ├─ StepFailedError               a step failed and is not tried again; raised in workflows
 ├─ WaitFailedError               the outside failed the wait; raised in workflows
 │  ├─ WaitCancelledError         the outside cancelled the wait; raised in workflows
+│  ├─ AnswerRefusedError         the answer fits the schema, and its type refuses it; raised in workflows
 │  └─ ItemsRejectedError         the outside declined some items of a request; raised in workflows
 ├─ SignalCollisionError          another run awaits that signal id (HTTP 409)
 ├─ NotInAStep                    a workflow's body did what belongs into a step
@@ -68,6 +70,7 @@ Cancelled (BaseException)        raised once in a workflow that cleans up when i
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -83,6 +86,18 @@ class BideError(Exception):
 
     code: ClassVar[str] = "bide_error"
     status: ClassVar[int] = 500
+
+
+def fact_names(kind: type[BideError]) -> tuple[str, ...]:
+    """What an error of that class is made of, by name; nothing where it is made of a text.
+
+    >>> fact_names(DuplicateRun), fact_names(BadInput)
+    (('correlation_key', 'holder'), ())
+    """
+    if kind.__init__ is Exception.__init__:
+        return ()
+    _, *parameters = inspect.signature(kind.__init__).parameters.values()
+    return tuple(each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD)
 
 
 class NotFound(BideError):
@@ -459,6 +474,17 @@ class InvalidAnswer(BadInput):
         return f"the answer to {self.target!r} does not fit: {'; '.join(self.problems)}"
 
 
+class BadCursor(BadInput):
+    """A cursor that no page of a list gave out.
+
+    >>> BadCursor("cursor 'x' is not one that bide gave out").status
+    400
+    """
+
+    code = "bad_cursor"
+    status = 400
+
+
 class PayloadTooLarge(Invalid):
     """More than `max_payload_bytes`.
 
@@ -754,6 +780,8 @@ class SignalTimeoutError(WaitTimeoutError):
 class StepFailedError(BideError):
     """A step failed as often as its policy lets it. A workflow may catch it and compensate.
 
+    `can_retry` is false where it would fail the same way again: its result is too large, or cannot be stored.
+
     >>> StepFailedError("charge", "CardDeclined", "no funds", 3).attempts
     3
     """
@@ -761,9 +789,10 @@ class StepFailedError(BideError):
     code = "step_failed"
     status = 409
 
-    def __init__(self, step: str, error_type: str, message: str, attempts: int) -> None:
-        super().__init__(step, error_type, message, attempts)
+    def __init__(self, step: str, error_type: str, message: str, attempts: int, can_retry: bool = True) -> None:
+        super().__init__(step, error_type, message, attempts, can_retry)
         self.step, self.error_type, self.message, self.attempts = step, error_type, message, attempts
+        self.can_retry = can_retry
 
     def __str__(self) -> str:
         tries = "once" if self.attempts == 1 else f"{self.attempts} times"
@@ -818,6 +847,17 @@ class WaitCancelledError(WaitFailedError):
 
     code = "wait_cancelled"
     _ended = "was cancelled from outside"
+
+
+class AnswerRefusedError(WaitFailedError):
+    """An answer fits the schema of its wait, and a validator of its type refuses it: one of pydantic, `__post_init__`.
+
+    >>> print(AnswerRefusedError("payment", "at $.iban: wrong check digits"))
+    wait 'payment' got an answer that its type refuses: at $.iban: wrong check digits
+    """
+
+    code = "answer_refused"
+    _ended = "got an answer that its type refuses"
 
 
 class SignalCollisionError(BideError):

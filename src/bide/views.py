@@ -14,10 +14,21 @@ from bide.core import ledger
 from bide.core.exchanging import UNSEEN, terms_of
 from bide.core.payloads import BadPayload, decode_as
 from bide.core.quorum import Given
-from bide.core.records import DeadLetter, Interaction, LedgerPage, RunError, RunStatus, StepRow, Unused, Wait, wait_id
+from bide.core.records import (
+    OPEN_INTERACTION,
+    DeadLetter,
+    Interaction,
+    LedgerPage,
+    RunError,
+    RunStatus,
+    StepRow,
+    Unused,
+    Wait,
+    wait_id,
+)
 from bide.core.records import Run as RunRow
 from bide.core.records import Signal as SignalRow
-from bide.core.redaction import covered, names_in
+from bide.core.redaction import covered, covered_text, hidden_values, names_in
 from bide.core.replying import refusal_of
 from bide.errors import HistoryMismatch, RunCancelledError, RunFailedError, RunStoppedError
 
@@ -240,9 +251,8 @@ def without_hidden(row: Row, run: RunRow) -> Row:
     if not run.redact:
         return row
     if isinstance(row, SignalRow):
-        return replace(row, payload=msgspec.json.encode(_shown(row.payload, run.redact)).decode())
-    result = row.result
-    return row if result is None else replace(row, result=msgspec.json.encode(_shown(result, run.redact)).decode())
+        return replace(row, payload=covered_text(row.payload, run.redact) or "")
+    return replace(row, result=covered_text(row.result, run.redact))
 
 
 def run_info(row: RunRow) -> RunInfo:
@@ -290,12 +300,16 @@ def wait_info(row: Wait) -> WaitInfo:
     )
 
 
-def interaction_info(row: Interaction, wait: Wait) -> InteractionInfo:
+def interaction_info(
+    row: Interaction, wait: Wait, redact: str | None = None, *, to_answer: bool = False
+) -> InteractionInfo:
+    """An interaction as people see it, covered as all that its run has is (G4). Who looks at an open one *to answer* it
+    sees what is asked."""
     decode = msgspec.json.decode
     details = decode(wait.details)
     reason = refusal_of(row)
     answers = tuple(
-        TaskAnswer(value=decode(given.value), by=given.by, at=given.at, receipt=given.receipt)
+        TaskAnswer(value=_shown(bytes(given.value).decode(), redact), by=given.by, at=given.at, receipt=given.receipt)
         for given in (decode(row.answers, type=list[Given]) if reason is None else ())
     )
     return InteractionInfo(
@@ -308,7 +322,7 @@ def interaction_info(row: Interaction, wait: Wait) -> InteractionInfo:
         status=row.status,
         title=details.get("title"),
         description=details.get("description"),
-        payload=decode(row.payload),
+        payload=decode(row.payload) if to_answer and row.status in OPEN_INTERACTION else _shown(row.payload, redact),
         shown=details.get("shown"),
         schema=details.get("schema"),
         channel=row.channel,
@@ -322,7 +336,7 @@ def interaction_info(row: Interaction, wait: Wait) -> InteractionInfo:
         deadline=wait.deadline or (terms_of(wait).deadline(row.opened_at) if wait.kind == "request" else None),
         quorum=details.get("quorum", 1),
         answers=answers,
-        answer=decode(row.answer) if row.answer is not None else None,
+        answer=_shown(row.answer, redact) if row.answer is not None else None,
         answered_by=row.answered_by,
         closed_at=row.closed_at,
         reason=reason,
@@ -377,13 +391,16 @@ def step_info(row: StepRow) -> StepInfo:
     )
 
 
-def unused_info(row: Unused) -> UnusedInfo:
+def unused_info(row: Unused, redact: str | None) -> UnusedInfo:
+    """A kept arrival as people see it; who readdresses it sends it as it came. It fits no type, so that hidden values
+    may stand in it under any name."""
+    names, payload = names_in(redact), msgspec.json.decode(row.payload)
     return UnusedInfo(
         id=row.id,
         run_id=row.run_id or None,
         target=row.target,
         name=row.name,
-        payload=msgspec.json.decode(row.payload),
+        payload=covered(payload, names, hidden_values(names, row.payload)) if names else payload,
         reason=row.reason,
         at=row.at,
     )

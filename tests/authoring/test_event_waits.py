@@ -377,6 +377,44 @@ async def test_F16_a_step_that_emits_what_cannot_be_stored_fails_the_run_at_once
         assert (info.status, info.error.code) == ("failed", "BadInput")
 
 
+# ---------------------------------------------------------------- answered by hand
+
+
+async def test_W10_an_answer_by_hand_stands_for_an_event_that_got_lost(store_url: str) -> None:
+    """F8, W10: the data is the event's; its id is that of the answer, its name what the wait listens for."""
+    async with world(waiting(), store=store_url) as there:
+        run, other = await there.start("wait", {"event": "order.*"}), await there.start("wait", {"event": "order.*"})
+        [wait] = await there.waits(run_id=run.id)
+        response = await there.http().post(f"/v1/waits/{wait.id}/complete", json={"data": {"order": 1}})
+        await there.settle()
+        receipt = response.json()
+        assert (response.status_code, receipt["outcome"]) == (200, "woke")
+        assert await there.result(run.id) == {
+            "id": receipt["message_id"],
+            "name": "order.*",
+            "data": {"order": 1},
+            "at": START.isoformat(),
+        }
+        assert (await there.get(other.id)).status == "waiting"
+        assert (await there.emit("order.shipped", None)).resumed == 1
+        again = await there.http().post(f"/v1/waits/{wait.id}/complete", json={"data": {"order": 2}})
+        assert again.status_code == 410
+
+
+async def test_W10_an_answer_by_hand_is_an_event_that_the_wait_would_take(store_url: str) -> None:
+    """F8, W3: 422 with what is expected, and the wait stays open."""
+    async with world(waiting(), store=store_url) as there:
+        run = await there.start("wait", {"match": "data.order == 1"})
+        [wait] = await there.waits(run_id=run.id)
+        refused = await there.http().post(f"/v1/waits/{wait.id}/complete", json={"data": {"order": 2}})
+        assert refused.status_code == 422
+        assert "data.order == 1" in refused.json()["errors"][0]["message"]
+        assert (await there.get(run.id)).status == "waiting"
+        assert [kept.reason for kept in await there.unused()] == ["invalid_payload"]
+        await there.answer(wait.id, {"order": 1})
+        assert (await there.result(run.id))["data"] == {"order": 1}
+
+
 # ---------------------------------------------------------------- what people see
 
 

@@ -300,8 +300,9 @@ async def test_a_failing_stage_of_the_run_itself_is_retried_then_fails_the_run(s
         assert info.error is not None
         assert (info.error.code, info.error.step) == ("StepFailed", "report")
         assert (await ledger_names(there, run.id)).count("step_retried") == 1
-        again = await there.retry(run.id, settle=False)
-        assert (await there.get(again.id)).state == 3  # from the start
+        again = await there.runtime.store.run("default", (await there.retry(run.id)).id)
+        assert again is not None
+        assert again.input == "3"  # from the start
 
 
 async def test_a_cancelled_pipeline_does_no_more_work(store_url: str) -> None:
@@ -351,3 +352,26 @@ async def test_an_input_that_does_not_fit_the_first_stage_is_refused(store_url: 
     async with world(app, store_url) as there:
         with pytest.raises(bide.BadInput, match="does not fit its type"):
             await there.start(pipeline, "five")
+
+
+async def test_W10_a_wait_for_items_takes_no_answer(store_url: str) -> None:
+    """It ends with the work on its items: an answer by its id is 422, and what it is of goes on."""
+    app, failures = bide.App(), [ValueError("not yet")]
+
+    def work(number: int) -> int:
+        if failures:
+            raise failures.pop()
+        return number
+
+    pipeline = (
+        app.pipeline("slow").expand(range).map(work, retry=bide.RetryPolicy(attempts=2, first="1m")).collect(list)
+    )
+    async with world(app, store_url) as there:
+        run = await there.start(pipeline, 2)
+        [wait] = await there.waits(run_id=run.id)
+        assert wait.kind == "items"
+        refused = await there.http().post(f"/v1/waits/{wait.id}/complete", json={"data": [7]})
+        assert refused.status_code == 422
+        assert "items" in refused.json()["errors"][0]["message"]
+        await there.advance("1h")
+        assert await there.result(run.id) == [0, 1]

@@ -126,6 +126,27 @@ async def test_W13_a_request_that_is_declined_raises_in_the_workflow(store_url: 
         assert "closed" in info.error.message
 
 
+@pytest.mark.parametrize("definition", ["one", "each"])
+async def test_W1_people_see_of_a_request_what_its_author_said(store_url: str, definition: str) -> None:
+    app, _ = an_app()
+    labels = {"title": "Pay", "description": "now", "channel": "mail", "group": "clerks", "metadata": {"order": 7}}
+    async with world(app, store_url) as there:
+        run = await there.start(definition, {**labels, "transport": "interaction-api"})
+        first = (await there.interactions(run_id=run.id))[0]
+        assert {name: getattr(first, name) for name in labels} == labels
+        with pytest.raises(bide.Forbidden):
+            await there.answer(first.id, {"amount": 1}, by="eve")
+
+
+async def test_W9_a_request_that_may_never_end_is_reminded_of(store_url: str) -> None:
+    app, _ = an_app()
+    async with world(app, store_url) as there:
+        run = await there.start("one", {"timeout": "forever", "reminders": ["1h", "2h"]})
+        await there.advance("3h")
+        assert (await ledger_names(there, run.id)).count("await_reminder") == 2
+        assert (await there.get(run.id)).status == "waiting"
+
+
 async def test_U9_what_correlation_ids_are_made_with_is_shown_to_nobody(store_url: str) -> None:
     """U9: unguessable, also for who may look at waits."""
     app, _ = an_app()

@@ -48,6 +48,71 @@ async def test_F7_an_answer_before_the_wait_is_checked_kept_and_taken_later(stor
         assert await there.result(run.id) == [1, 7]
 
 
+async def test_F5_a_reservation_that_collides_raises_there_and_gives_nothing_away(store_url: str) -> None:
+    sent: list[str] = []
+    async with world(invoices(sent), store=store_url) as there:
+        first = await there.start("invoice", "a")
+        second = await there.start("invoice", "a")
+        info = await there.get(second.id)
+        assert (info.status, info.attempt, sent) == ("failed", 0, ["a"])
+        assert info.error is not None
+        assert info.error.code == "SignalCollisionError"
+        assert first.id in info.error.message
+        assert (await there.complete("a", 7, run_id=first.id)).outcome == "queued"
+        await there.signal(first.id, "go", 1)
+        assert await there.result(first.id) == [1, 7]
+
+
+async def test_F5_a_collision_of_a_reservation_can_be_caught_and_replays_as_itself(store_url: str) -> None:
+    app = bide.App()
+
+    @app.workflow("polite")
+    async def polite(step: bide.Step) -> Any:
+        signal = "a"
+        try:
+            await asyncio.gather(step.reserve_signal("gate", signal=signal), step.run("beside", str))
+        except bide.SignalCollisionError:
+            signal = f"a-{step.run_id}"
+            await step.reserve_signal("gate", signal=signal)
+        await step.run("send", str, signal)
+        await step.sleep("nap", "1h")
+        return await step.wait_for_signal("gate", signal=signal, timeout="1h")
+
+    async with world(app, store=store_url) as there:
+        first, second = await there.start("polite"), await there.start("polite")
+        assert (await there.complete("a", 1, run_id=first.id)).outcome == "queued"
+        await there.crash()
+        await there.advance("1h")
+        assert await there.result(first.id) == 1
+        assert (await there.complete(f"a-{second.id}", 2)).outcome == "woke"
+        assert await there.result(second.id) == 2
+
+
+async def test_S12_an_early_answer_that_the_run_never_waits_for_is_kept(store_url: str) -> None:
+    app = bide.App()
+
+    @app.workflow("hasty")
+    async def hasty(step: bide.Step) -> str:
+        cb = await step.callback("cb", timeout="1h")
+        await step.reserve_signal("gate", signal=f"gate-{step.run_id}")
+        if (await step.receive("go", "go", timeout="1h")).payload == "while it runs":
+            await step.run("answer", answer, step.run_id)
+        return cb.url
+
+    async def answer(run_id: str) -> None:
+        await there.complete(f"gate-{run_id}", 7, settle=False)
+
+    async with world(app, store=store_url) as there:
+        before, during = await there.start("hasty"), await there.start("hasty")
+        assert (await there.complete(f"gate-{before.id}", 7)).outcome == "queued"
+        await there.signal(before.id, "go", "now")
+        await there.signal(during.id, "go", "while it runs")
+        kept = {(each.run_id, each.target): (each.payload, each.reason) for each in await there.unused()}
+        for run in (before, during):
+            assert (await there.get(run.id)).status == "completed"
+            assert kept[(run.id, f"gate-{run.id}")] == (7, "withdrawn")
+
+
 async def test_W1_the_time_of_a_reserved_wait_counts_from_where_the_run_reaches_it(store_url: str) -> None:
     async with world(invoices([]), store=store_url) as there:
         late, answered = await there.start("invoice", "a"), await there.start("invoice", "b")
@@ -87,7 +152,6 @@ async def test_law_3_the_reservation_is_there_before_the_step_that_gives_the_id_
 async def test_F7_a_reserved_id_collides_like_an_awaited_one_and_is_freed_with_its_run(store_url: str) -> None:
     async with world(invoices([]), store=store_url) as there:
         first, second = await there.start("invoice", "a"), await there.start("invoice", "a")
-        await there.signal(second.id, "go")
         info = await there.get(second.id)
         assert info.error is not None
         assert (info.status, info.error.code) == ("failed", "SignalCollisionError")

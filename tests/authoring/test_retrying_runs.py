@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import bide
-from bide.core.records import RunError, RunId, StepRow
+from bide.core.records import RunError, RunId, StepRow, earlier_pause_key, pause_key
 from bide.core.reusing import reused
 from bide.testing import world
 
@@ -127,9 +127,11 @@ def test_F16_what_is_kept_comes_in_its_order_before_anything_new() -> None:
 
 
 def test_F16_the_pauses_of_a_step_go_with_it() -> None:
-    pause = row("a/pause1", 1, "timed_out", "sleep")
-    assert [kept.key for kept in reused([pause, row("a", 2)], None)] == ["a/pause1", "a"]
-    assert reused([pause, row("a", 2, "failed")], None) == ()
+    for key in (pause_key("a", 1), earlier_pause_key("a", 1)):
+        pause = row(key, 1, "timed_out", "sleep")
+        assert [kept.key for kept in reused([pause, row("a", 2)], None)] == [key, "a"]
+        assert reused([pause, row("a", 2, "failed")], None) == ()
+    assert [kept.key for kept in reused([row("menu/pause", 1), row("b/pause1", 2)], None)] == ["menu/pause", "b/pause1"]
 
 
 def test_F16_only_the_last_timeout_is_what_a_run_failed_of() -> None:
@@ -192,12 +194,16 @@ async def test_F16_a_machine_that_failed_in_what_follows_a_wait_begins_anew_and_
 
 
 async def test_F16_a_machine_that_begins_anew_is_retried_with_its_app_and_the_refusal_says_so(tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path}/van.db"
-    async with world(van([], ["at the door"]), store=store) as there:
-        failed = await there.start("van", {})
-        await there.signal(failed.id, "arrived", "noon")
-        stranger = bide.App(store=store)
-        with pytest.raises(bide.BadInput, match="the first step of 'van', which is not known here; retry it with the"):
-            await stranger.client().retry(failed.id)
-        await stranger.close()
-        assert [run.id for run in await there.runs()] == [failed.id]
+    app, stranger = van([], ["at the door"]), bide.App(store=f"sqlite:///{tmp_path}/van.db")
+    app.configure(store=f"sqlite:///{tmp_path}/van.db")
+    client = app.client()
+    async with app.engine():
+        failed = await client.start("van", {})
+        await client.signal(failed.id, "arrived", "noon")
+        with pytest.raises(bide.RunFailedError):
+            await failed.result(timeout="2m")
+    with pytest.raises(bide.BadInput, match="the first step of 'van', which is not known here; retry it with the"):
+        await stranger.client().retry(failed.id)
+    assert [run.id for run in await client.runs()] == [failed.id]
+    await stranger.close()
+    await app.close()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from datetime import timedelta
 from typing import Any
 
 import bide
-from bide.testing import world
+from bide.engine.heartbeat import Heartbeat
+from bide.testing import World, world
+from tests.support.staging import rival, until
 
 
 def slow(log: list[str], release: threading.Event) -> bide.App:
@@ -42,6 +46,86 @@ async def test_F1_the_next_try_waits_until_the_thread_of_the_last_one_has_ended(
         await there.advance("1m")
         assert await there.result(run.id) == "done"
         assert log == ["begins", "ends", "begins", "ends"]
+
+
+async def test_F1_the_time_of_a_step_begins_when_a_thread_is_free_for_it(store_url: str) -> None:
+    """F1: until then its code does nothing, and would be run again for nothing."""
+    log, release, app = list[str](), threading.Event(), bide.App()
+
+    def block() -> None:
+        log.append("begins")
+        release.wait(30)
+
+    @app.workflow("busy")
+    async def busy(step: bide.Step) -> None:
+        await step.run("block", block)
+
+    @app.workflow("queued")
+    async def queued(step: bide.Step) -> None:
+        await step.options(timeout="100ms", retry=bide.RetryPolicy(attempts=1)).run("quick", log.append, "quick")
+
+    async with world(app, store=store_url, threads=1) as there:
+        await there.start("busy", settle=False)
+        settled = asyncio.create_task(there.settle())
+        await until(lambda: _is(log == ["begins"]))
+        run = await there.start("queued", settle=False)
+        timer = threading.Timer(0.3, release.set)  # long after the time that the other step has
+        timer.start()
+        await settled
+        await there.settle()
+        assert (await there.get(run.id)).status == "completed"
+        assert log == ["begins", "quick"]
+
+
+async def test_F1_a_thread_that_runs_on_keeps_its_slot(store_url: str) -> None:
+    log, release = list[str](), threading.Event()
+    app = slow(log, release)
+
+    @app.workflow("other")
+    async def other(step: bide.Step) -> None:
+        await step.run("other", log.append, "other")
+
+    async with world(app, store=store_url, threads=1, thread_grace="20ms") as there:
+        stuck = await there.start("slow")
+        assert (await there.get(stuck.id)).held == "stuck_thread"
+        run = await there.start("other", settle=False)
+        settled = asyncio.create_task(there.settle())
+        await until(lambda: _is_at_work(there, run.id))
+        assert log == ["begins"]
+        release.set()
+        await settled
+        assert log == ["begins", "ends", "other"]
+
+
+async def test_F1_the_lease_of_a_run_is_renewed_while_its_thread_runs_on(store_url: str) -> None:
+    log, release = list[str](), threading.Event()
+    async with world(slow(log, release), store=store_url) as there, rival(there) as other:
+        loop = asyncio.get_running_loop()
+        run = await there.start("slow", settle=False)
+        settled = asyncio.create_task(there.settle())
+        try:
+            await until(lambda: _is(bool(log)))
+            out_of_time = loop.time() + 0.05  # its limit is 10 ms
+            await until(lambda: _is(loop.time() > out_of_time))
+            for _ in range(5):
+                there.clock.set(there.now + there.runtime.settings.lease - timedelta(seconds=1))
+                await asyncio.to_thread(Heartbeat(there.engine, loop).tick)
+                await other.claim()
+                assert not other.active
+        finally:
+            release.set()
+        await settled
+        await there.advance("1m")
+        assert await there.result(run.id) == "done"
+        assert there.engine.stale == 0
+
+
+async def _is_at_work(there: World, run_id: str) -> bool:
+    return run_id in there.engine.active
+
+
+async def _is(fact: bool) -> bool:
+    return fact
 
 
 async def test_F1_a_thread_that_outlives_its_grace_holds_the_run_and_a_person_lets_it_go_on(store_url: str) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Literal, TypedDict
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 import pydantic
 import pytest
 
 import bide
+from bide.authoring.workflow import turn
+from bide.core.records import earlier_pause_key
 from bide.testing import world
 from bide.testing.world import START
 from tests.support.worlds import ledger_names
@@ -36,6 +40,22 @@ class Typed(TypedDict):
 
 class Model(pydantic.BaseModel):
     approved: pydantic.StrictBool
+
+
+@dataclass
+class Holder:
+    model: Model
+
+
+class Even(pydantic.BaseModel):
+    n: int
+
+    @pydantic.field_validator("n")
+    @classmethod
+    def is_even(cls, n: int) -> int:
+        if n % 2:
+            raise ValueError(f"{n} is odd")
+        return n
 
 
 def gate(retries: int = 3, **options: Any) -> bide.App:
@@ -188,6 +208,58 @@ async def test_law_7_two_waits_of_one_run_on_one_id_collide_too() -> None:
         assert await there.result(run.id) == ["str", "SignalCollisionError"]
 
 
+async def test_law_7_no_id_of_a_user_is_that_of_a_pause_or_of_a_cancelling(store_url: str) -> None:
+    app, calls = bide.App(), list[int]()
+
+    def flaky() -> str:
+        calls.append(1)
+        if len(calls) == 1:
+            raise OSError("down")
+        return "up"
+
+    @app.workflow("names", on_cancel="raise")
+    async def workflow(step: Step) -> Any:
+        await step.run("bide/cancelled", str)
+        a, b, _ = await asyncio.gather(
+            step.run("a", flaky),
+            step.receive("a/pause1", "go", timeout="1d"),
+            step.sleep("a (pause 1)", "1h"),
+        )
+        return [a, b.payload]
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("names")
+        waits = await there.waits(run_id=run.id)
+        assert len({wait.step for wait in waits}) == len(waits) == 3
+        await there.advance("2h")
+        await there.signal(run.id, "go", 7)
+        assert await there.result(run.id) == ["up", 7]
+
+
+async def test_law_7_a_pause_that_began_under_an_earlier_key_ends_under_it(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, calls = bide.App(), list[int]()
+
+    def flaky() -> int:
+        calls.append(1)
+        if len(calls) < 3:
+            raise OSError("down")
+        return len(calls)
+
+    @app.workflow("flaky")
+    async def workflow(step: Step) -> int:
+        return await step.run("a", flaky)
+
+    async with world(app, store=store_url) as there:
+        with monkeypatch.context() as earlier:
+            earlier.setattr(turn, "pause_key", earlier_pause_key)
+            run = await there.start("flaky")
+        assert [wait.step for wait in await there.waits(run_id=run.id)] == ["a/pause1"]
+        await there.advance("10m")
+        assert await there.result(run.id) == 3
+
+
 # ---------------------------------------------------------------- F13: timeouts
 
 
@@ -228,6 +300,22 @@ async def test_law_4_a_timeout_is_not_a_null_answer(store_url: str) -> None:
         await there.advance("48h")
         assert await there.result(answered.id) is None
         assert await there.result(timed_out.id) == "nobody"
+
+
+@pytest.mark.parametrize("method", ["receive", "receive_all"])
+async def test_F13_a_wait_that_may_never_end_says_so(method: str) -> None:
+    app = bide.App()
+
+    @app.workflow("for-ever")
+    async def workflow(step: Step, timeout: str | None) -> None:
+        await getattr(step, method)("a", "go", timeout=bide.FOREVER if timeout else None)
+
+    async with world(app) as there:
+        refused = await there.get((await there.start("for-ever", None)).id)
+        assert (refused.status, refused.attempt) == ("failed", 0)
+        assert "receive 'a' has no timeout; give one, or bide.FOREVER" in str(refused.error)
+        run = await there.start("for-ever", "never")
+        assert [wait.deadline for wait in await there.waits(run_id=run.id)] == [None]
 
 
 @pytest.mark.parametrize("timeout", ["soon", -1, datetime(2030, 1, 1), True, [], float("nan")])  # noqa: DTZ001
@@ -309,13 +397,170 @@ async def test_W3_a_choice_of_words_is_a_schema() -> None:
         assert await there.result(run.id) == "yes"
 
 
-@pytest.mark.parametrize("returns", [{"type": "strin"}, {"$ref": "http://localhost:1/x"}, {"$ref": "#/no"}, gate, 7])
-async def test_W3_what_is_no_schema_fails_the_run_before_anybody_is_asked(returns: Any) -> None:
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@pytest.mark.parametrize(
+    ("returns", "wrong", "right", "value"),
+    [
+        (Colour, "green", "red", Colour.RED),
+        (Colour | None, "green", None, None),
+        (int | str, [], 3, 3),
+        (int | str, None, "three", "three"),
+        (Approval | None, {"approved": "maybe"}, {"approved": True}, Approval(approved=True)),
+    ],
+)
+async def test_W3_an_enum_and_a_union_are_checked_and_read_back(
+    returns: Any, wrong: Any, right: Any, value: Any, store_url: str
+) -> None:
+    app, seen = bide.App(), list[Any]()
+
+    @app.workflow("gate")
+    async def workflow(step: Step) -> None:
+        seen.append(await step.wait_for_signal("gate", signal="a", timeout="1h", returns=returns))
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("gate")
+        assert (await there.complete("a", wrong, check=False)).outcome == "invalid"
+        assert (await there.get(run.id)).status == "waiting"
+        assert (await there.complete("a", right)).outcome == "woke"
+        assert (await there.get(run.id)).status == "completed"
+    assert seen == [value]
+
+
+@pytest.mark.parametrize(
+    ("returns", "why"),
+    [
+        ({"type": "strin"}, '"strin" is not valid under any of the schemas'),
+        ({"$ref": "http://localhost:1/x"}, "Retrieval is disabled, cannot fetch http://localhost:1/x"),
+        ({"$ref": "#/no"}, "Pointer '/no' does not exist"),
+        (gate, "is not supported"),
+        (7, "Type '7' is not supported"),
+    ],
+)
+async def test_W3_what_is_no_schema_fails_the_run_before_anybody_is_asked(returns: Any, why: str) -> None:
     async with world(gate(returns=returns)) as there:
         run = await there.start("gate", "a")
         info = await there.get(run.id)
         assert (info.status, info.attempt) == ("failed", 0)
+        assert info.error is not None
+        assert f"returns={returns!r} is no type and no JSON Schema to check answers against" in info.error.message
+        assert why in info.error.message
         assert "await_execution_waiting" not in await ledger_names(there, run.id)
+
+
+async def test_W3_a_whole_number_with_a_point_over_http_is_read_as_an_integer(store_url: str) -> None:
+    async with world(gate(returns=int), store=store_url) as there:
+        run = await there.start("gate", "a")
+        sent = await there.http().post(
+            "/v1/signals/a/complete", content=b'{"data": 3.0}', headers={"content-type": "application/json"}
+        )
+        assert sent.status_code == 200
+        assert await there.result(run.id) == 3
+
+
+@pytest.mark.parametrize(
+    ("returns", "wrong", "right"),
+    [
+        (Decimal, "x", "1.50"),
+        (bytes, "!!!", "YmlkZQ=="),
+        (timedelta, "P1M", "PT1H"),
+        (dict[date, int], {"soon": 1}, {"2030-01-01": 1}),
+        (list[Model], [{"approved": 1}], [{"approved": True}]),
+        (Model | None, {}, None),
+        (Holder, {"model": {}}, {"model": {"approved": True}}),
+    ],
+)
+async def test_W3_what_could_not_be_read_is_refused_and_never_holds_the_run(
+    returns: Any, wrong: Any, right: Any, store_url: str
+) -> None:
+    async with world(gate(returns=returns), store=store_url) as there:
+        run = await there.start("gate", "a")
+        assert (await there.complete("a", wrong, check=False)).outcome == "invalid"
+        assert (await there.complete("a", right)).outcome == "woke"
+        assert (await there.get(run.id)).status == "completed"
+
+
+async def test_W3_an_answer_that_a_validator_refuses_is_raised_and_can_be_asked_for_again(store_url: str) -> None:
+    app = bide.App()
+
+    @app.workflow("even")
+    async def workflow(step: Step) -> Any:
+        while True:
+            try:
+                return (await step.wait_for_signal("n", signal="n", timeout="1h", returns=Even)).n
+            except bide.AnswerRefusedError as error:
+                await step.run("tell", str, error.reason)
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("even")
+        assert (await there.complete("n", {"n": 3})).outcome == "woke"
+        assert (await there.get(run.id)).status == "waiting"
+        assert (await there.complete("n", {"n": 4})).outcome == "woke"
+        assert await there.result(run.id) == 4
+
+
+async def test_W3_uncaught_it_fails_the_run_at_once_and_a_retry_asks_again(store_url: str) -> None:
+    async with world(gate(returns=Even), store=store_url) as there:
+        run = await there.start("gate", "a")
+        await there.complete("a", {"n": 3})
+        info = await there.get(run.id)
+        assert (info.status, info.attempt, info.held) == ("failed", 0, None)
+        assert info.error is not None
+        assert str(info.error) == (
+            "AnswerRefusedError: wait 'gate' got an answer that its type refuses: at $.n: Value error, 3 is odd"
+        )
+        again = await there.retry(run.id)
+        await there.complete("a", {"n": 4})
+        assert (await there.get(again.id)).result == {"n": 4}
+
+
+async def test_W3_a_task_and_a_request_tell_that_their_answer_was_refused(store_url: str) -> None:
+    app = bide.App()
+
+    @app.workflow("both")
+    async def workflow(step: Step) -> list[str]:
+        said = []
+        for wait in (
+            step.ask("ask", title="How many?", form=Even, timeout="1h"),
+            step.request("send", 1, transport="interaction-api", timeout="1h", returns=Even),
+            step.request_each("each", [1], transport="interaction-api", timeout="1h", returns=Even),
+        ):
+            try:
+                await wait
+            except bide.WaitFailedError as error:
+                said.append(f"{type(error).__name__}: {error.step}: {error.reason}")
+        return said
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("both")
+        for _ in range(3):
+            [open_one] = await there.interactions(run_id=run.id, status="waiting")
+            await there.answer(open_one.id, {"n": 3})
+        assert await there.result(run.id) == [
+            "AnswerRefusedError: ask: at $.n: Value error, 3 is odd",
+            "AnswerRefusedError: send: at $.n: Value error, 3 is odd",
+            "AnswerRefusedError: each: item 0, at $.n: Value error, 3 is odd",
+        ]
+
+
+@pytest.mark.parametrize("option", ["returns", "form"])
+async def test_W3_a_bound_that_would_be_ignored_is_refused_before_anybody_is_asked(option: str) -> None:
+    app, bound = bide.App(), Annotated[int, pydantic.Field(ge=3)]
+
+    @app.workflow("gate")
+    async def workflow(step: Step) -> Any:
+        if option == "form":
+            return await step.ask("n", title="How many?", form=bound, timeout="1h")
+        return await step.wait_for_signal("n", signal="n", timeout="1h", returns=bound)
+
+    async with world(app) as there:
+        run = await there.start("gate")
+        info = await there.get(run.id)
+        assert (info.status, info.attempt) == ("failed", 0)
+        assert "has no effect outside of a pydantic model; write msgspec.Meta(…)" in str(info.error)
 
 
 # ---------------------------------------------------------------- W8: cancelling

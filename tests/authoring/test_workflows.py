@@ -7,11 +7,14 @@ import contextvars
 import functools
 import gc
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
+from random import Random
 from typing import Any, Literal
 
 import msgspec
@@ -164,6 +167,63 @@ async def test_F1_a_result_that_cannot_be_stored_or_read_back_fails_the_step_at_
         assert says in message
 
 
+@pytest.mark.parametrize("result", [object(), "x" * 600_000], ids=["unstorable", "too large"])
+async def test_F16_a_result_that_cannot_be_stored_is_never_made_again(result: Any, store_url: str) -> None:
+    """F16: limits are never retried, neither by the step's policy nor by the run's."""
+    app, calls = bide.App(), list[int]()
+
+    def charge() -> Any:
+        calls.append(1)
+        return result
+
+    @app.workflow("charge")
+    async def workflow(step: Step) -> None:
+        await asyncio.gather(step.run("charge", charge), step.sleep("nap", "1h"))
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("charge")
+        await there.advance("1d")
+        info = await there.get(run.id)
+        assert (info.status, info.attempt, len(calls)) == ("failed", 0, 1)
+        assert info.error is not None
+        assert info.error.code == "StepFailedError"
+
+
+async def test_F16_a_run_is_tried_again_three_times_in_every_style(tmp_path: Path) -> None:
+    app, calls = bide.App(), list[str]()
+
+    def fail(style: str) -> Any:
+        calls.append(style)
+        raise ConnectionError("down")
+
+    @app.workflow("workflow")
+    async def workflow(step: Step) -> None:
+        fail("workflow")
+
+    @app.machine("machine")
+    class Machine:
+        @bide.start
+        def begin(self, ctx: bide.Context[Any]) -> Any:
+            return fail("machine")
+
+    app.pipeline("pipeline").expand(lambda _: fail("pipeline"))
+
+    @app.action("fail")
+    def action() -> Any:
+        return fail("file")
+
+    (tmp_path / "file.machine").write_text(
+        'machine file\n  implements\n    action go call\n      machine: "fail"\n      retry: 0\n'
+    )
+    app.load(tmp_path)
+    async with world(app) as there:
+        for style in ("workflow", "machine", "pipeline", "file"):
+            run = await there.start(style)
+            await there.advance("1d")
+            assert (await there.get(run.id)).status == "failed"
+    assert Counter(calls) == {"workflow": 4, "machine": 4, "pipeline": 4, "file": 4}
+
+
 async def test_F1_arguments_that_do_not_fit_are_the_steps_error() -> None:
     app = bide.App()
 
@@ -195,6 +255,59 @@ async def test_F1_a_step_sees_the_context_variables_that_the_body_has_set() -> N
         runs = [await there.start("context", who, settle=False) for who in "ab"]
         await there.settle()
         assert [await there.result(run.id) for run in runs] == [["nobody", "a", "a"], ["nobody", "b", "b"]]
+
+
+async def test_F1_what_a_step_sets_in_its_context_is_seen_by_no_other() -> None:
+    app, tenant = bide.App(), contextvars.ContextVar("tenant", default="nobody")
+
+    async def sets(to: str) -> str:
+        before = tenant.get()
+        tenant.set(to)
+        await asyncio.sleep(0)
+        return f"{before} {tenant.get()}"
+
+    @app.workflow("context")
+    async def context(step: Step) -> list[str]:
+        return [await step.run("one", sets, "a"), await step.run("two", sets, "b"), tenant.get()]
+
+    async with world(app) as there:
+        assert await there.result((await there.start("context")).id) == ["nobody a", "nobody b", "nobody"]
+
+
+async def test_F1_a_step_that_cancels_what_it_does_itself_goes_on_and_so_does_the_run() -> None:
+    app = bide.App()
+
+    async def within_a_limit() -> str:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await asyncio.Event().wait()
+        return "limited"
+
+    async def cancelled_from_inside() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_soon(task.cancel)
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return "swallowed"  # and never told its task so
+
+    async def awaits_what_is_cancelled() -> str:
+        future = asyncio.get_running_loop().create_future()
+        future.cancel()
+        return str(await future)
+
+    @app.workflow("cancels")
+    async def cancels(step: Step) -> list[str]:
+        said = [await step.run("limit", within_a_limit), await step.run("inside", cancelled_from_inside)]
+        try:
+            await step.options(retry=ONCE).run("future", awaits_what_is_cancelled)
+        except bide.StepFailedError as error:
+            said.append(error.error_type)
+        return said
+
+    async with world(app) as there:
+        run = await there.start("cancels")
+        assert await there.result(run.id) == ["limited", "swallowed", "CancelledError"]
 
 
 # ---------------------------------------------------------------- F2: occurrences
@@ -250,10 +363,11 @@ async def test_F2_steps_added_and_removed_do_not_disturb_a_parked_run(store_url:
 # ---------------------------------------------------------------- F3: the body's own loop
 
 
+@pytest.mark.parametrize("seed", range(3))
 async def test_F3_fifty_waits_behind_a_semaphore_replay_the_same_in_whatever_order_they_are_answered(
-    store_url: str,
+    store_url: str, seed: int
 ) -> None:
-    app, orders = bide.App(), list[list[int]]()
+    app, orders, chance = bide.App(), list[list[int]](), Random(seed)
 
     @app.workflow("fan")
     async def fan(step: Step) -> list[int]:
@@ -271,12 +385,10 @@ async def test_F3_fifty_waits_behind_a_semaphore_replay_the_same_in_whatever_ord
 
     async with world(app, store=store_url) as there:
         run = await there.start("fan")
-        answered: set[str] = set()
         while (await there.get(run.id)).status == "waiting":
             waits = await there.waits(run_id=run.id, status="waiting")
             assert len(waits) <= 10
-            [name] = waits[(len(answered) * 7) % len(waits)].names
-            answered.add(name)
+            [name] = chance.choice(waits).names
             await there.complete(name, 1000)
         assert await there.result(run.id) == [1000 + n for n in range(50)]
     for shorter, longer in pairwise(orders):
@@ -641,6 +753,28 @@ async def test_F14_a_child_is_invoked_once_and_its_end_is_handed_back(store_url:
         assert len(await there.runs(definition="child")) == 4
 
 
+async def test_F14_a_child_that_stopped_raises_RunStoppedError(store_url: str) -> None:
+    app = bide.App()
+
+    @app.machine("child")
+    class Child:
+        def go(self, ctx: bide.Context[Any]) -> bide.Stop:
+            return bide.Stop("sold out")
+
+    @app.workflow("parent")
+    async def parent(step: Step) -> list[Any]:
+        try:
+            return [await step.invoke("child", Child, 1)]
+        except bide.RunStoppedError as stopped:
+            return [stopped.run_id, str(stopped.error)]
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("parent")
+        [child] = await there.runs(definition="child")
+        assert await there.result(run.id) == [child.id, str(child.error)]
+        assert (child.status, "sold out" in str(child.error)) == ("stopped", True)
+
+
 async def test_F14_a_child_that_cannot_be_started_fails_the_parent_at_once() -> None:
     app = bide.App()
 
@@ -649,7 +783,7 @@ async def test_F14_a_child_that_cannot_be_started_fails_the_parent_at_once() -> 
 
     @app.workflow("parent")
     async def parent(step: Step) -> None:
-        await step.invoke("bad", child, {"amount": "many"})
+        await step.invoke("bad", child.name, {"amount": "many"})
 
     async with world(app) as there:
         info = await there.get((await there.start("parent")).id)
@@ -958,6 +1092,31 @@ async def test_F16_a_failed_run_that_is_retried_names_the_one_it_retries(store_u
 
 
 # ---------------------------------------------------------------- F17: code that changed
+
+
+async def test_F17_a_run_finishes_on_the_version_it_started_with(store_url: str) -> None:
+    """Also where it goes on after a newer one was registered; what is started without a version gets the newest."""
+    app = bide.App()
+
+    @app.workflow("order", version="1")
+    async def old(step: Step) -> str:
+        await step.receive("go", "go", timeout="1h")
+        return await step.run("say", lambda: "old")
+
+    async with world(app, store=store_url) as there:
+        first = await there.start("order")
+
+        @app.workflow("order", version="2")
+        async def new(step: Step) -> str:
+            await step.receive("go", "go", timeout="1h")
+            return await step.run("say", lambda: "new")
+
+        second, third = await there.start("order"), await there.start("order", version="1")
+        for run in (first, second, third):
+            await there.signal(run.id, "go")
+        versions = [(await there.get(run.id)).version for run in (first, second, third)]
+        assert versions == ["1", "2", "1"]
+        assert [await there.result(run.id) for run in (first, second, third)] == ["old", "new", "old"]
 
 
 @pytest.mark.parametrize("stored", ["finished", "open"])

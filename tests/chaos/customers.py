@@ -76,6 +76,7 @@ class Customer:
             self.till,
             self.keep,
             self.dawdle,
+            self.errand,
         ]
 
     async def live(self, most: int | None = None) -> None:
@@ -216,6 +217,31 @@ class Customer:
         run_id = await self._start("dawdler", key, round(self._chance.uniform(0.1, 1.0), 2))
         await self._end_of(run_id, lambda result: bool(result == "at last"))
 
+    async def errand(self, key: str) -> None:
+        """Tell a workflow all that it waits for: what comes early is held, and every word may be said again."""
+        run_id = await self._start("errand", key, key)
+
+        async def vote(by: str) -> None:
+            async def asked() -> str | None:
+                found = await self._client.interactions(run_id=run_id)
+                return found[0].id if found else None
+
+            while (id := await self._insist(asked)) is None:  # noqa: ASYNC110  # it does not ask yet
+                await asyncio.sleep(0.05)
+            await self._insist(lambda: self._client.answer(id, True, by=by, check=False))
+
+        said = {"key": key, "no": 3}
+        async with asyncio.TaskGroup() as group:
+            for call in (
+                lambda: self._client.complete(f"gate:{key}", 5, dedup_key=f"{key}:gate", hold="1h", check=False),
+                lambda: self._client.emit("shop.news", said, id=f"{key}:news"),
+            ):
+                for _ in range(2 if self._chance.random() < 0.2 else 1):
+                    group.create_task(self._insist(call))
+            for by in ("ann", "ben"):
+                group.create_task(vote(by))
+        await self._end_of(run_id, lambda result: bool(result == ["begun", 5, 3, ["ann", "ben"], 7, "ended"]))
+
 
 # ---------------------------------------------------------------- the books are checked
 
@@ -237,8 +263,12 @@ async def check(book: Book, client: Client) -> None:
         _check_end(book, run)
     assert fates == Counter(told.message_id for told in book.signals.values()), "an acknowledged signal is lost"
     families = [run_id for key, run_id in book.runs.items() if key.startswith("family")]
+    errands = [run_id for key, run_id in book.runs.items() if key.startswith("errand")]
     children = Counter(run.parent_id for run in runs.values() if run.parent_id is not None)
-    assert children == Counter(dict.fromkeys(families, 3))
+    assert children == Counter(dict.fromkeys(families, 3)) + Counter(dict.fromkeys(errands, 1))
+    for run_id in errands:
+        told = Counter(entry.name for entry in await client.ledger(run_id))
+        assert (told["step_completed"], told["await_unit_completed"]) == (2, 4), f"{run_id} was told twice: {told}"
 
 
 def _check_end(book: Book, run: RunInfo) -> None:

@@ -1,4 +1,4 @@
-"""What runs in the chaos tests: machines with waits, packs, children and timeouts.
+"""What runs in the chaos tests: machines with waits, packs, children and timeouts, and a workflow.
 
 `python -m bide worker tests.chaos.shop:app` serves them. Many steps take a moment, so that workers are killed and
 paused inside of steps and not only between them.
@@ -147,3 +147,21 @@ class Dawdler:
 
     async def end(self, ctx: Ctx) -> bide.Done:
         return bide.Done("at last")
+
+
+@app.workflow("errand")
+async def errand(step: bide.Step, key: str) -> list[Any]:
+    """Everything that a workflow waits for from outside, one after the other; the result says what came."""
+    begun = await step.run("begin", _said, "begun")
+    gate = await step.wait_for_signal("gate", signal=f"gate:{key}", timeout="1h", returns=int)
+    about = f"data.key == '{key}'"
+    news = await step.wait_for_event("news", event="shop.news", match=about, timeout="1h", lookback="1h")
+    votes = await step.ask("vote", title="Shall we?", form=bool, quorum=2, timeout="1h")
+    child = await step.invoke("echo", "echo", 7, timeout="1h")
+    ended = await step.run("end", _said, "ended")
+    return [begun, gate, news.data["no"], sorted(str(vote.by) for vote in votes.answers), child, ended]
+
+
+async def _said(word: str) -> str:
+    await asyncio.sleep(MOMENT)
+    return word

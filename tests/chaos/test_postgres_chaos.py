@@ -22,6 +22,8 @@ import pytest
 
 import bide
 from bide.client import Client
+from bide.core.records import NO_RUN
+from bide.core.requests import KeepPoison
 from bide.engine import engine as engine_module
 from bide.engine.engine import Engine
 from bide.engine.runtime import Runtime
@@ -40,10 +42,9 @@ PATIENCE = 120.0  # for what takes as long as the machine is busy
 PAUSES = 12
 NOTICED_WITHIN = 15.0
 CUSTOMERS = 8
+KINDS = 10  # of stories that customers live
 WORKERS = 3
 SETTINGS = {"lease": "600ms", "poll_interval": "100ms", "max_claims": "100000", "concurrency": "6", "grace": "20s"}
-
-needs_server = pytest.mark.skipif(not available_postgres(), reason="no PostgreSQL server is installed here")
 
 
 @pytest.fixture(autouse=True)
@@ -52,10 +53,13 @@ def _without_settings_of_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         monkeypatch.delenv(name)
 
 
+each_version = pytest.mark.parametrize("bin_dir", available_postgres(), ids=lambda path: f"v{postgres_version(path)}")
+
+
 @pytest.fixture
-def server() -> Iterator[PostgresServer]:
+def server(bin_dir: Path) -> Iterator[PostgresServer]:
     """A server of this test's own, which waits for its disk as a real one does."""
-    with PostgresServer(available_postgres()[0], temporary_folder()) as started:
+    with PostgresServer(bin_dir, temporary_folder()) as started:
         yield started
 
 
@@ -86,7 +90,8 @@ async def audited(url: str) -> None:
         stderr=asyncio.subprocess.STDOUT,
     )
     said, _ = await program.communicate()
-    assert (program.returncode, said.decode()[:19]) == (0, "all invariants hold"), said.decode()
+    assert program.returncode == 0, said.decode()
+    assert said.decode().startswith("all invariants that were asked hold"), said.decode()
 
 
 async def until_quiet(runtime: Runtime) -> None:
@@ -229,7 +234,7 @@ class Storm:
         return None
 
 
-@needs_server
+@each_version
 async def test_nothing_acknowledged_is_lost_while_workers_network_and_server_fail(
     server: PostgresServer, tmp_path: Path
 ) -> None:
@@ -251,8 +256,9 @@ async def test_nothing_acknowledged_is_lost_while_workers_network_and_server_fai
         await until_quiet(runtime)
         await check(book, direct)
         assert storm.takeovers >= 2, "each was counted by the worker that lost its claim"
-        assert storm.faults.total() >= 14
-        assert len(book.stories) == 9, book.stories
+        assert len(storm.faults) == 7
+        assert min(storm.faults.values()) >= 2, storm.faults
+        assert len(book.stories) == KINDS, book.stories
     await audited(server.url())
 
 
@@ -264,13 +270,13 @@ async def shop_day(url: str, server_url: str, folder: Path, **settings: str) -> 
         opened(url, **settings) as (_, client),
         fleet(url, folder, size=2, **{**SETTINGS, "lease": "30s", **settings}),
     ):
-        customers = [Customer(no, SEED, client, book, asyncio.Event()) for no in range(9)]
+        customers = [Customer(no, SEED, client, book, asyncio.Event()) for no in range(KINDS)]
         async with asyncio.TaskGroup() as group:
             for customer in customers:
-                group.create_task(customer.live(most=9))
+                group.create_task(customer.live(most=KINDS))
         await until_quiet(runtime)
         await check(book, direct)
-        assert set(book.stories.values()) == {9}, book.stories
+        assert set(book.stories.values()) == {KINDS}, book.stories
     await audited(server_url)
 
 
@@ -289,32 +295,176 @@ async def test_a_load_through_a_transaction_pooler_ends_complete(postgres_url: s
 # ---------------------------------------------------------------- a commit that was lost with its server
 
 
-@pytest.mark.parametrize("bin_dir", available_postgres(), ids=lambda path: f"v{postgres_version(path)}")
-async def test_a_commit_that_died_with_the_server_is_not_taken_for_one_that_came_after_it(bin_dir: Path) -> None:
+@pytest.fixture(scope="module", params=available_postgres(), ids=lambda path: f"v{postgres_version(path)}")
+def calm_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    """A server where what is not committed stays in memory, as it may anyway."""
+    calm = {"wal_writer_delay": "10s", "autovacuum": "off"}
+    with PostgresServer(request.param, temporary_folder(), calm) as server:
+        yield server
+
+
+class Caller:
+    """One call that a batch comes from, and what must be true of the store once the call was answered."""
+
+    def __init__(self, runtime: Runtime, client: Client, direct: Client, keeper: str) -> None:
+        self.runtime = runtime
+        self.client = client
+        self.direct = direct  # past the proxy
+        self.keeper = keeper
+
+    async def prepare(self) -> None:
+        return None
+
+    async def call(self) -> object:
+        raise NotImplementedError
+
+    async def is_done(self, told: object) -> bool:
+        raise NotImplementedError
+
+
+class Starting(Caller):
+    async def call(self) -> object:
+        return (await self.client.start("keeper")).id
+
+    async def is_done(self, told: object) -> bool:
+        return told in {run.id for run in await self.direct.runs()}
+
+
+class Signalling(Caller):
+    async def call(self) -> object:
+        return await self.client.signal(self.keeper, "noise", 1, "once")
+
+    async def is_done(self, told: object) -> bool:
+        return (await self.direct.signal(self.keeper, "noise", 1, "once")).duplicate
+
+
+class Cancelling(Caller):
+    async def call(self) -> object:
+        await self.client.cancel(self.keeper)
+        return None
+
+    async def is_done(self, told: object) -> bool:
+        return (await self.direct.get(self.keeper)).status == "cancelled"
+
+
+class Emitting(Caller):
+    async def call(self) -> object:
+        return await self.client.emit("shop.unheard", {"a": 1}, id="evt-1")
+
+    async def is_done(self, told: object) -> bool:
+        return (await self.direct.emit("shop.unheard", {"a": 1}, id="evt-1")).duplicate
+
+
+class Holding(Caller):
+    async def call(self) -> object:
+        return await self.client.complete("gate:1", 5, hold="1h")
+
+    async def is_done(self, told: object) -> bool:
+        return (await self.direct.complete("gate:1", 6, hold="1h", check=False)).outcome == "late"
+
+
+class HoldingOnce(Caller):
+    async def call(self) -> object:
+        return await self.client.complete("gate:1", 5, hold="1h", dedup_key="once")
+
+    async def is_done(self, told: object) -> bool:
+        return (await self.direct.complete("gate:1", 5, hold="1h", dedup_key="once")).duplicate
+
+
+class Refused(Caller):
+    async def call(self) -> object:
+        return await self.client.signal("nobody", "noise", check=False)
+
+    async def is_done(self, told: object) -> bool:
+        return [kept.target for kept in await self.direct.unused()] == ["nobody"]
+
+
+class Admitting(Caller):
+    async def prepare(self) -> None:
+        async with self.runtime.store.connection() as connection:
+            await self.client.signal("nobody", "noise", connection=connection)
+
+    async def call(self) -> object:
+        return await self.runtime.store.admit(10)
+
+    async def is_done(self, told: object) -> bool:
+        is_kept = [kept.target for kept in await self.direct.unused()] == ["nobody"]
+        return is_kept and not (await self.runtime.store.admit(10)).replies
+
+
+class Discarding(Caller):
+    async def prepare(self) -> None:
+        poison = KeepPoison(workspace="default", run_id=NO_RUN, id="poison:1", text="{", reason="no JSON")
+        await self.runtime.store.execute([poison])
+
+    async def call(self) -> object:
+        await self.client.discard_dead_letter("poison:1")
+        return None
+
+    async def is_done(self, told: object) -> bool:
+        return not list(await self.direct.dead_letters())
+
+
+CALLERS = [Starting, Signalling, Cancelling, Emitting, Holding, HoldingOnce, Refused, Admitting, Discarding]
+
+
+@pytest.mark.parametrize("caller", CALLERS, ids=lambda kind: kind.__name__.lower())
+async def test_a_commit_that_died_with_the_server_is_not_taken_for_one_that_came_after_it(
+    calm_server: PostgresServer, caller: type[Caller]
+) -> None:
     """A server that crashed gives out the numbers of transactions that it lost again. One that was lost must not be
     acknowledged because another was committed under its number."""
-    calm = {"wal_writer_delay": "10s", "autovacuum": "off"}  # what is not committed stays in memory, as it may anyway
-    with PostgresServer(bin_dir, temporary_folder(), calm) as server:
-        await migrate(server.url())
-        async with (
-            CommitProxy(server.host, server.port) as proxy,
-            opened(proxy.url(server.url()), hints="false") as (_, client),
-            opened(server.url(), hints="false") as (runtime, direct),
-        ):
-            await client.start("keeper")
-            proxy.meet("held")
-            starting = asyncio.create_task(client.start("keeper"))
-            await proxy.has_met.wait()
-            proxy.refuse()
-            await asyncio.to_thread(server.restart, "immediate")
-            others = [await direct.start("keeper") for _ in range(10)]  # one of them has the number by now
-            proxy.let_go()
-            await proxy.heal()
-            run = await starting
-            found = {other.id for other in await direct.runs()}
-            assert {run.id, *(other.id for other in others)} <= found
-            assert len(found) == 12
-            assert await runtime.store.audit() == []
+    server = calm_server
+    url = f"{server.url()}?schema=bide_{caller.__name__.lower()}"
+    await migrate(url)
+    async with (
+        CommitProxy(server.host, server.port) as proxy,
+        opened(proxy.url(url), hints="false") as (behind, client),
+        opened(url, hints="false") as (runtime, direct),
+    ):
+        one = caller(behind, client, direct, (await client.start("keeper")).id)
+        await one.prepare()
+        proxy.meet("held")
+        calling = asyncio.create_task(one.call())
+        await proxy.has_met.wait()
+        proxy.refuse()
+        await asyncio.to_thread(server.restart, "immediate")
+        others = [await direct.start("keeper") for _ in range(10)]  # one of them has the number by now
+        proxy.let_go()
+        await proxy.heal()
+        assert await one.is_done(await calling)
+        assert {other.id for other in others} <= {other.id for other in await direct.runs()}
+        assert await runtime.store.audit() == []
+
+
+async def test_an_answer_that_was_held_and_used_before_its_sender_could_ask_is_not_held_again(
+    postgres_url: str,
+) -> None:
+    """Its rows are gone by then; the run that took it tells of it (F7)."""
+    await migrate(postgres_url)
+    server = urlsplit(postgres_url)
+    assert server.hostname is not None
+    async with (
+        CommitProxy(server.hostname, server.port or 5432) as proxy,
+        opened(proxy.url(postgres_url), hints="false") as (_, client),
+        opened(postgres_url) as (runtime, direct),
+        Engine(runtime),
+    ):
+        await client.start("keeper")
+        proxy.meet("unanswered")
+        calling = asyncio.create_task(client.complete("gate:7", 5, hold="1h"))
+        await proxy.has_met.wait()
+        proxy.refuse()
+        errand = await direct.start("errand", "7")
+
+        async def has_its_answer() -> bool:
+            return any(entry.name == "await_answer_received" for entry in await direct.ledger(errand.id))
+
+        await until(has_its_answer)
+        await proxy.heal()
+        assert (await calling).outcome == "queued"
+        assert (await direct.complete("gate:7", 6, check=False)).outcome == "late"
+        assert await runtime.store.audit() == []
 
 
 # ---------------------------------------------------------------- retention

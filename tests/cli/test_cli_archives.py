@@ -85,3 +85,18 @@ def test_an_archive_of_another_workspace_is_not_put_back(bide: Bide) -> None:
 def test_export_wants_a_run_or_a_folder(bide: Bide) -> None:
     assert bide("ledger", "export").code == 2
     assert bide("ledger", "verify", "--file", "nothing.jsonl").code == 2
+
+
+def test_an_end_that_is_not_signed_is_found_where_ends_are_signed(bide: Bide, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G2: whoever writes a tail anew in the live store has no secret."""
+    unsigned = bide.start("echo", "1")
+    assert bide("ledger", "verify", unsigned).code == 0
+    monkeypatch.setenv("BIDE_LEDGER_SECRETS", "2030:correct horse")
+    signed = bide.start("echo", "1")
+    assert bide("ledger", "verify", signed).code == 0
+    refused = bide("ledger", "verify", unsigned, "--json")
+    assert (refused.code, refused.json["first_bad"], "is not signed" in refused.json["reason"]) == (1, 3, True)
+    monkeypatch.setenv("BIDE_LEDGER_SECRETS", "2031:battery")
+    assert "which is not configured" in bide("ledger", "verify", signed).out
+    monkeypatch.setenv("BIDE_LEDGER_SECRETS", "2031:battery,2030:correct horse")
+    assert bide("ledger", "verify", signed).code == 0

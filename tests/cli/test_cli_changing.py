@@ -139,7 +139,7 @@ def test_an_answer_to_a_signal_id_lets_the_workflow_go_on(bide: Bide) -> None:
     bide.work_off()
     said = bide("explain", run_id).out
     assert "for an answer to 'approve-1' at 'gate'" in said
-    assert "bide complete approve-1 '{}'" in said
+    assert "bide complete approve-1 true" in said
     wrong = bide("complete", "approve-1", '"yes"', "--json")
     assert (wrong.code, wrong.error["code"]) == (1, "bad_input")
     answer = bide("complete", "approve-1", "true", "--dedup-key", "k")
@@ -179,6 +179,14 @@ def test_a_signal_needs_no_app_only_the_store(bide: Bide) -> None:
     run_id = bide.start("order")
     answer = bide("signal", run_id, "paid", "--app", "", "--store", "sqlite:///shop.db", "--json")
     assert answer.json["outcome"] == "woke"
+
+
+def test_a_signal_without_the_app_says_that_it_was_not_checked(bide: Bide) -> None:
+    """S13: what a definition declares is in the app, and a store alone cannot know it."""
+    run_id = bide.start("order")
+    answer = bide("signal", run_id, "other", "1", "--app", "", "--store", "sqlite:///shop.db")
+    assert (answer.code, "not checked" in answer.err) == (0, True)
+    assert "not checked" not in bide("signal", run_id, "other", "1").err
 
 
 # ---------------------------------------------------------------- cancel

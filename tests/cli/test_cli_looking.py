@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 
 from bide.views import RunInfo
-from tests.cli.conftest import Bide
+from tests.cli.conftest import SHOP, Bide
 
 
 def test_runs_are_listed_oldest_first_in_aligned_columns(bide: Bide) -> None:
@@ -240,3 +241,27 @@ def test_ledger_alone_explains_itself(bide: Bide) -> None:
     answer = bide("ledger")
     assert answer.code == 0
     assert "verify" in answer.out
+
+
+HIDING = """
+
+@app.workflow("pay", redact=["card"], retries=0)
+async def pay(step, order):
+    await step.run("charge", lambda: order)
+    if order.get("bad"):
+        raise ValueError(order["card"])
+    return order
+"""
+
+
+@pytest.mark.parametrize("verb", ["show", "explain", "ledger show", "runs", "unused", "dead-letters"])
+def test_G4_no_verb_shows_what_a_definition_hides(bide: Bide, verb: str) -> None:
+    Path("shop.py").write_text(SHOP + HIDING)
+    runs = [bide.start("pay", '{"card": "4111-canary"}'), bide.start("pay", '{"card": "4111-canary", "bad": true}')]
+    bide.work_off()
+    bide("signal", runs[0], "late", '{"card": "4111-canary"}')
+    for run in runs if verb in ("show", "explain", "ledger show") else [None]:
+        for options in ([], ["--json"]):
+            answer = bide(*verb.split(), *([run] if run else []), *options)
+            assert answer.code == 0
+            assert "canary" not in answer.out

@@ -121,7 +121,7 @@ def test_tasks_waits_and_signal_ids_are_answered(remote: Remote) -> None:
     foreign = remote("answer", task, "true", "--by", "bob", "--json")
     assert (foreign.code, foreign.error["code"]) == (1, "forbidden")
     invalid = remote("answer", wait["id"], '"yes"', "--by", "ann", "--json")
-    assert (invalid.code, invalid.error["code"]) == (1, "invalid")
+    assert (invalid.code, invalid.error["code"]) == (1, "bad_input")
     assert remote.done("answer", wait["id"], "true", "--by", "ann").out.startswith("woke: ")
     remote.parked("approval")
     assert remote.done("complete", "approve-1", "true").out.startswith("woke: ")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import SHOP, Bide
 
 POLICY = """
@@ -31,6 +33,35 @@ def test_a_policy_is_tried_against_what_has_happened(bide: Bide) -> None:
     assert "nobody cancels" in text
     assert text.endswith("1 denied, 0 needs approval\n")
     assert bide("audit").code == 0
+
+
+ROWS = """
+
+rows = app.pipeline("rows")
+rows.expand(list).wait_external("price", transport="interaction-api", returns=int, timeout="1h").collect(list)
+"""
+
+
+@pytest.mark.parametrize("kind", ["start", "suspend", "resume", "answer", "cancel"])
+def test_a_policy_on_any_action_is_tried_in_every_style(bide: Bide, kind: str) -> None:
+    """G1: what would be denied is what was done, to machines, workflows and pipelines alike."""
+    Path("shop.py").write_text(SHOP + ROWS)
+    runs = [bide.start("order"), bide.start("approval"), bide.start("rows", "[1]")]
+    cancelled = bide.start("order")
+    bide.work_off()
+    bide("signal", runs[0], "paid", "{}")
+    bide("complete", "approve-1", "true")
+    assert bide("answer", f"int_{runs[2].removeprefix('run_')}_1_0", "7").code == 0
+    bide.work_off()
+    bide("cancel", cancelled)
+    Path("strict.py").write_text(
+        SHOP
+        + ROWS
+        + f"\n\n@app.policy\ndef no(action):\n    return bide.Deny('no') if action.kind == {kind!r} else None\n"
+    )
+    denied = [each["run"] for each in bide("policy", "test", "--app", "strict.py", "--json").json["items"]]
+    everybody = {"start": [*runs, cancelled], "suspend": [*runs, cancelled], "cancel": [cancelled]}
+    assert sorted(denied) == sorted(everybody.get(kind, runs))
 
 
 def test_an_app_without_a_policy_has_nothing_to_try(bide: Bide) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import shlex
 import signal
@@ -181,8 +182,37 @@ def test_slow_clients_do_not_hold_the_server(bide: Bide) -> None:
     assert all(answer.startswith(b"HTTP/1.1 408") for answer in asyncio.run(main()))
 
 
+def test_an_address_has_so_many_connections_and_others_are_answered_meanwhile(bide: Bide) -> None:
+    """T42: who holds connections open keeps nobody else out, and gets in again after closing one."""
+    process = bide.process("dev", "shop.py", "--port", "0", "--json", "--no-reload", BIDE_CONNECTIONS_PER_ADDRESS="20")
+    host, port = ready(process)["url"].removeprefix("http://").split(":")
+    ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+    async def asked(address: str) -> bytes:
+        reader, writer = await asyncio.open_connection(host, int(port), local_addr=(address, 0))
+        writer.write(ask)
+        answer = b""
+        with contextlib.suppress(ConnectionError):  # it may be closed before all was sent
+            answer = await asyncio.wait_for(reader.read(), 30)
+        writer.close()
+        return answer
+
+    async def main() -> None:
+        held = [await asyncio.open_connection(host, int(port), local_addr=("127.0.0.1", 0)) for _ in range(20)]
+        refused = await asked("127.0.0.1")
+        assert refused.startswith(b"HTTP/1.1 429 ") or not refused
+        assert (await asked("127.0.0.2")).startswith(b"HTTP/1.1 200 ")
+        for _, writer in held:
+            writer.close()
+            await writer.wait_closed()
+        while not (await asked("127.0.0.1")).startswith(b"HTTP/1.1 200 "):
+            pass
+
+    asyncio.run(main())
+
+
 def test_malformed_requests_are_closed(bide: Bide) -> None:
-    """T44: two lengths, a length beside chunks, a head without end."""
+    """T44: two lengths, a length beside chunks, a head without end, lines that end otherwise."""
     said = ready(bide.process("dev", "shop.py", "--port", "0", "--json", "--no-reload"))
     host, port = said["url"].removeprefix("http://").split(":")
     head = b"POST /v1/runs HTTP/1.1\r\nHost: x\r\n"
@@ -192,6 +222,8 @@ def test_malformed_requests_are_closed(bide: Bide) -> None:
         "folded": head + b"X: a\r\n b\r\nContent-Length: -1\r\n\r\n",
         "huge head": head + b"X: " + b"a" * 70_000,
         "no http": b"hello\r\n\r\n",
+        "bare line feeds": head.replace(b"\r\n", b"\n") + b"Content-Length: 2\n\n{}",
+        "a bare line feed": head + b"X: a\nContent-Length: 2\r\n\r\n{}",
     }
 
     async def send(raw: bytes) -> bytes:

@@ -102,7 +102,7 @@ def test_explain_says_who_can_answer_a_task_and_how(bide: Bide) -> None:
     said = bide("explain", run).out.replace("\n", " ")
     assert "asks: Send it?" in said
     assert "group leads" in said
-    assert f"bide answer {task} '{{}}' --by NAME" in said
+    assert f"bide answer {task} true --by NAME" in said
     assert "remind" in said
     assert "refused" in said
     assert "eve" in said

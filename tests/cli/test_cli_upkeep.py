@@ -6,14 +6,28 @@ from pathlib import Path
 
 import pytest
 
+from bide.cli import doctor
+from bide.cli.upkeep import MEANINGS
+from bide.stores.sqlite.statements import AUDITS
 from tests.cli.conftest import Bide
 
 
 def test_audit_of_a_healthy_store_says_so(bide: Bide) -> None:
     bide.start("order")
     answer = bide("audit")
-    assert (answer.code, answer.out) == (0, "all invariants hold (1 runs)\n")
+    assert answer.code == 0
+    assert answer.out.startswith("all invariants that were asked hold (1 runs)\nasked: I1, I2, I3, I4, I5, I7")
     assert bide("audit", "--json").json["items"] == []
+
+
+def test_audit_says_which_invariants_a_store_cannot_be_asked_about(bide: Bide) -> None:
+    bide.start("order")
+    asked_by_a_query = {name.split("_")[1].upper() for name in AUDITS}
+    chains, conserved = "I16", "I18"  # asked of each ledger, and together with I1
+    said = bide("audit", "--json").json
+    assert set(said["asked"]) == asked_by_a_query | {chains, conserved}
+    assert set(said["not_asked"]) == set(MEANINGS) - set(said["asked"]) == {"I6", "I17"}
+    assert all(f"not asked: {name}: {why}" in bide("audit").out for name, why in said["not_asked"].items())
 
 
 def test_audit_prints_each_violation_and_what_should_hold(bide: Bide) -> None:
@@ -66,6 +80,19 @@ def test_doctor_of_a_healthy_store_finds_nothing_wrong(bide: Bide) -> None:
     assert "wrong" not in answer.out
     assert "every open wait has a deadline" in answer.out
     assert set(findings(bide).values()) == {"ok"}
+
+
+def test_doctor_says_how_far_it_looked(bide: Bide, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        bide.start("order")
+    monkeypatch.setattr(doctor, "SCANNED", 3)
+    said = [message for message in findings(bide) if "there may be more" in message]
+    assert [message.partition(" (")[0] for message in said] == [
+        "every open wait has a deadline",
+        "shop has every definition that live runs need",
+    ]
+    monkeypatch.setattr(doctor, "SCANNED", 4)
+    assert not [message for message in findings(bide) if "there may be more" in message]
 
 
 def test_doctor_shows_each_setting_with_its_source(bide: Bide, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def keyed(**changes: object) -> Run:
 
 def held(view: View, key: str = "order:1", by: RunId = RUN) -> View:
     view.names[("default", "correlation", key)] = Name(
-        workspace="default", kind="correlation", name=key, run_id=by, created_at=NOW
+        workspace="default", kind="correlation", name=key, run_id=by, digest="", message_id="", created_at=NOW
     )
     return view
 

@@ -13,6 +13,7 @@ from bide.core.commands import AnyCommand, CommitTurn, Emit, EventReceipt, Liste
 from bide.core.decide import decide_all
 from bide.core.explaining import explain
 from bide.core.meetings import Hearing, listener_of
+from bide.core.parked import Facts
 from bide.core.records import Listener, Run, RunId, Wait
 from tests.support.decisions import NOW, RUN, cancel, commit, fire, parked, running, view_of, waiting_for
 
@@ -175,9 +176,9 @@ def test_F8_who_may_want_an_event_is_looked_up_by_topic_and_equality() -> None:
 def test_a_run_that_waits_for_an_event_says_which_and_how_to_emit_it() -> None:
     """Contract §11, law 12."""
     asked = wait(details='{"match":"data.order == 1","channel":"webhook"}')
-    said = " ".join(explain(replace(parked(), style="workflow"), [asked], [], [], [], NOW))
+    said = " ".join(explain(Facts(replace(parked(), style="workflow"), [asked]), NOW))
     assert "for an event 'order.shipped' of which data.order == 1 is true by channel webhook" in said
-    assert "bide emit order.shipped" in said
-    wide = " ".join(explain(replace(parked(), style="workflow"), [wait(names=("order.*",))], [], [], [], NOW))
+    assert """bide emit order.shipped '{"order":1}' --channel webhook""" in said
+    wide = " ".join(explain(Facts(replace(parked(), style="workflow"), [wait(names=("order.*",))]), NOW))
     assert "for an event 'order.*'" in wide
-    assert "bide emit" not in wide
+    assert "bide emit order.example" in wide

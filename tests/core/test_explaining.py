@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from bide.core.ages import relative, spoken, stamp
 from bide.core.durations import LATEST
 from bide.core.explaining import explain
 from bide.core.ledger import Entry
-from bide.core.records import Run, RunId, Signal, Unused, Wait
+from bide.core.parked import Facts
+from bide.core.records import Interaction, Run, RunId, Signal, StepRow, Unit, Unused, Wait, earlier_pause_key, pause_key
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -57,14 +60,28 @@ def a_signal(name: str, seq: int = 1) -> Signal:
     )
 
 
+def an_interaction(item: int, **changes: Any) -> Interaction:
+    facts: dict[str, Any] = {
+        "workspace": "default",
+        "run_id": RUN,
+        "no": 1,
+        "item": item,
+        "status": "waiting",
+        "opened_at": NOW - 3 * MINUTE,
+        "definition": "order",
+        "step": "pay",
+        "correlation_id": "cor_1",
+    }
+    return Interaction(**{**facts, **changes})
+
+
 def an_entry(name: str, **data: Any) -> Entry:
     return Entry(1, int((NOW - 2 * MINUTE).timestamp() * 1_000_000), name, "worker:w-1", data, "")
 
 
 def said(run: Run, *waits: Wait, **facts: Any) -> str:
-    given: dict[str, Any] = {"inbox": [], "children": [], "unused": [], **facts}
-    inbox, children, unused = given.pop("inbox"), given.pop("children"), given.pop("unused")
-    return "\n".join(explain(run, waits, inbox, children, unused, NOW, **given))
+    options = facts.pop("options", "")
+    return "\n".join(explain(Facts(run, waits, **facts), NOW, options=options))
 
 
 # ---------------------------------------------------------------- waiting
@@ -116,7 +133,7 @@ def test_W2_a_wait_of_a_machine_file_does_not_go_on_all_the_same() -> None:
     words = said(a_run(style="machine_file"), a_wait(kind="signal"))
     assert "its on_timeout flow runs, and without one it fails with AWAIT_TIMEOUT" in words
     assert "all the same" not in words
-    assert "all the same" in said(a_run(style="machine_file"), a_wait(kind="sleep", names=()))
+    assert "the sleep ends" in said(a_run(style="machine_file"), a_wait(kind="sleep", names=()))
 
 
 def test_a_wait_without_a_deadline_says_that_nothing_else_will_move_it() -> None:
@@ -143,6 +160,149 @@ def test_several_open_waits_are_all_named() -> None:
 
 def test_a_run_that_waits_for_nothing_sends_to_the_audit() -> None:
     assert "bide audit" in said(a_run())
+
+
+@pytest.mark.parametrize(
+    ("kind", "then"),
+    [
+        ("signal", "then SignalTimeoutError is raised at 'gate', unless its code gives a default there"),
+        ("receive", "then WaitTimeoutError is raised at 'gate', unless its code gives a default there"),
+        ("event", "then WaitTimeoutError is raised at 'gate', unless its code gives a default there"),
+        ("task", "then WaitTimeoutError is raised at 'gate', unless its code gives a default there"),
+        ("request", "then WaitTimeoutError is raised at 'gate', unless its code gives a default there"),
+        ("children", "then RunTimeoutError is raised at 'gate'."),
+        ("sleep", "then the sleep ends and it goes on behind 'gate'."),
+    ],
+)
+def test_W2_a_workflow_is_told_what_the_end_of_the_time_raises(kind: str, then: str) -> None:
+    words = said(a_run(style="workflow"), a_wait(kind=kind, key="gate"))
+    assert then in words
+    assert "all the same" not in words
+
+
+def test_W2_a_timer_of_the_body_goes_off() -> None:
+    words = said(a_run(style="workflow"), a_wait(kind="sleep", names=(), key="asyncio.timer#2"))
+    assert "a timer of its own (asyncio.sleep or asyncio.timeout)" in words
+    assert "then that timer goes off." in words
+
+
+def test_F12_a_pack_says_how_many_of_how_many_signals_are_there() -> None:
+    pack = a_wait(kind="receive", key="pack", expected=3)
+    words = said(a_run(style="workflow"), pack, inbox=[a_signal("paid", 1), a_signal("paid", 2)])
+    assert "for 3 of the signal 'paid' at 'pack' since" in words
+    assert "2 of 3 are there" in words
+    assert "it is one of the 3 that 'pack' takes together (2 of them came)" in words
+    assert "audit" not in words
+
+
+def test_F12_a_pack_that_is_complete_should_have_woken_the_run() -> None:
+    pack = a_wait(kind="receive", key="pack", expected=2)
+    words = said(a_run(style="workflow"), pack, inbox=[a_signal("paid", 1), a_signal("paid", 2)])
+    assert "should have woken the run and did not; run: bide audit" in words
+
+
+def test_F4_a_wait_for_a_signal_id_says_what_it_asks_of_whom_and_who_answers() -> None:
+    details = '{"title": "Sure?", "assignee": "ann", "schema": {"type": "boolean"}}'
+    words = said(a_run(style="workflow"), a_wait(kind="signal", names=("gate-1",), details=details))
+    assert "It asks: Sure?" in words
+    assert "expected from ann" in words
+    assert "with your answer in place of the example, by: bide complete gate-1 true --by ann" in words
+
+
+def test_F9_a_callback_says_that_it_is_one_and_where_its_answer_goes() -> None:
+    callback = a_wait(kind="signal", key="kyc", names=("callback:0af",), details='{"callback": true}')
+    words = said(a_run(style="workflow"), callback, links={1: "https://shop.test/resume/t"})
+    assert "is waiting for the answer to a callback at 'kyc' since" in words
+    assert "posts the answer to its URL lets it go on: https://shop.test/resume/t" in words
+    assert "by: bide answer wait_1_1 '{}'" in words
+    assert "callback:0af" not in words
+
+
+def test_F9_a_callback_whose_url_cannot_be_made_here_says_why() -> None:
+    callback = a_wait(kind="signal", names=("callback:0af",), details='{"callback": true, "signed": "stripe"}')
+    words = said(a_run(style="workflow"), callback)
+    assert "can post the answer there if stripe signed it; it is not shown: the secrets" in words
+
+
+def test_F7_what_is_reserved_comes_last_and_can_be_answered_early() -> None:
+    early = a_wait(no=1, kind="signal", status="reserved", key="gate", names=("gate-1",), deadline=None)
+    words = said(a_run(style="workflow"), early, a_wait(no=2, kind="sleep", key="nap", names=()))
+    assert words.startswith("run_1 (order@1) is waiting at 'nap'")
+    assert "It holds the signal id 'gate-1' for 'gate', which it has not reached" in words
+    assert "bide complete gate-1" in words
+    assert "no deadline" not in words
+
+
+def test_F11_a_request_says_over_which_transport_and_how_to_answer_it() -> None:
+    wait = a_wait(kind="request", key="pay", names=(), details='{"transport": "kafka", "schema": {"type": "integer"}}')
+    words = said(a_run(style="workflow"), wait, interactions=[an_interaction(0)])
+    assert "for the answer to a request over kafka at 'pay' since" in words
+    assert (
+        "In the provider's place answer it, with your answer in place of the example, by: bide answer int_1_1_0 1"
+        in words
+    )
+
+
+def test_F11_many_requests_say_how_many_are_answered_and_until_when() -> None:
+    wait = a_wait(kind="request", key="pay", names=(), deadline=None, details='{"items": true, "seconds": 3600}')
+    unit = Unit(run_id=RUN, no=1, expected=5, handed=4, received=3, rejected=1, filled=True)
+    words = said(a_run(style="workflow"), wait, units={1: unit}, interactions=[an_interaction(3)])
+    assert "for answers to 5 requests over interaction-api at 'pay' since" in words
+    assert "2 of 5 are answered, 1 came to nothing, 1 are not sent yet." in words
+    assert "Answer one of them, with the answer as JSON in place of {}, by: bide answer int_1_1_3 '{}'" in words
+    assert "Its deadline is 2030-01-01 12:57:00 UTC (in 57m); then WaitTimeoutError is raised at 'pay'" in words
+    rejecting = a_wait(kind="request", deadline=None, details='{"items":true,"seconds":60,"on_item_timeout":"reject"}')
+    words = said(a_run(style="workflow"), rejecting, interactions=[an_interaction(3)])
+    assert "then the items that are out of time are rejected, and the others go on" in words
+
+
+def test_U7_a_request_that_could_not_be_sent_says_so() -> None:
+    dead = an_entry("chore_dead", chore="dispatch:wait_1_1:0", error="no such address")
+    words = said(a_run(style="workflow"), a_wait(kind="request", details='{"transport": "kafka"}'), ledger=[dead])
+    assert "It could not be sent: no such address; see: bide dead-letters" in words
+
+
+def test_W11_a_task_says_who_has_answered_and_who_has_claimed_it() -> None:
+    row = an_interaction(0, answers='[{"by": "ann"}]', claimed_by="bob")
+    words = said(a_run(style="workflow"), a_wait(kind="task", names=(), details='{"quorum": 2}'), interactions=[row])
+    assert "2 different people must answer, and 1 of 2 have (ann)." in words
+    assert "bob has claimed it." in words
+    assert "bide answer int_1_1_0 '{}' --by bob" in words
+
+
+@pytest.mark.parametrize("key", [pause_key("print", 2), earlier_pause_key("print", 2)])
+def test_F16_a_step_that_is_tried_again_says_why_and_when(key: str) -> None:
+    error = '{"code": "StepFailed", "type": "ValueError", "message": "on fire"}'
+    step = StepRow(run_id=RUN, key="print", kind="run", status="trying", seq=1, attempts=2, error=error)
+    pause = a_wait(kind="sleep", key=key, names=())
+    words = said(a_run(style="workflow"), pause, steps=[step])
+    assert "is waiting to try step 'print' again since" in words
+    assert "attempt 2 failed with ValueError: on fire." in words
+    assert "Its deadline is 2030-01-01 12:57:00 UTC (in 57m); then attempt 3 of the step begins." in words
+
+
+def test_F8_a_wildcard_event_is_emitted_under_a_name_that_fits() -> None:
+    wait = a_wait(kind="event", key="e", names=("order.*",), details='{"match": "data.order == 7", "channel": "chat"}')
+    words = said(a_run(style="workflow"), wait)
+    assert "under any name that fits, by: bide emit order.example '{\"order\":7}' --channel chat" in words
+    unclear = a_wait(kind="event", names=("a.b",), details='{"match": "data.n > 7"}')
+    assert "with data of which that is true in place of {}, by: bide emit a.b '{}'" in said(
+        a_run(style="workflow"), unclear
+    )
+
+
+def test_M6_a_join_that_is_out_of_time_says_what_becomes_of_the_children() -> None:
+    words = said(a_run(), a_wait(kind="children", names=(), cancel_children=True))
+    assert "and the rest of its children are cancelled." in words
+
+
+def test_U4_a_pipeline_says_how_far_its_items_have_come() -> None:
+    state = '{"section":1,"total":5,"done":2,"dropped":1,"rejected":1,"dead":1,"filled":true}'
+    words = said(a_run(style="pipeline", state=state), a_wait(kind="items", key="report", names=(), deadline=None))
+    assert "is waiting for its items at 'report' since" in words
+    assert "3 of 5 are done, 1 rejected." in words
+    assert "1 of them were given up, and wait for a person to retry or discard them: bide dead-letters" in words
+    assert "goes on when every item has come to its end" in words
 
 
 # ---------------------------------------------------------------- the inbox

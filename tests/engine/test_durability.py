@@ -19,7 +19,10 @@ from bide.engine.engine import Engine
 from bide.engine.heartbeat import Heartbeat
 from bide.engine.ports import Ports
 from bide.engine.runtime import Runtime
+from bide.errors import StoreUnavailable
+from bide.stores.postgres import migrate
 from bide.testing import world
+from tests.support.postgres import connect
 from tests.support.staging import Gate, client_of, names, real_store, rival, rows, until
 
 Ctx = bide.Context[Any]
@@ -591,6 +594,37 @@ async def test_D6_children_of_a_cancelled_parent_are_found_after_a_crash(store_u
         assert len(await w.runs(definition="leaf", status="cancelled", limit=1000)) == 250
 
 
+async def test_D6_a_duty_that_breaks_does_not_keep_the_others_from_theirs(
+    postgres_url: str,
+) -> None:
+    """Whatever is wrong with one table, claims before it and retention after it go on."""
+    app = bide.App("shop", store=postgres_url)
+    app.configure(retention="1ms", sweep_interval="1ms")
+
+    @app.machine("echo")
+    class Echo:
+        def only(self, ctx: Ctx) -> bide.Done:
+            return bide.Done(ctx.input)
+
+    await migrate(postgres_url)
+    runtime = await app.runtime()
+    client, engine = client_of(runtime), Engine(runtime)
+    connection = await connect(postgres_url)
+    await connection.execute("ALTER TABLE intake RENAME TO elsewhere")
+    await client.start("echo")
+
+    async def is_gone() -> bool:
+        with pytest.raises(StoreUnavailable, match="intake"):
+            await engine.tick()
+        return not await client.runs()
+
+    await until(is_gone)
+    await connection.execute("ALTER TABLE elsewhere RENAME TO intake")
+    await connection.close()
+    await engine.stop()
+    await app.close()
+
+
 # ---------------------------------------------------------------- D7
 
 
@@ -856,7 +890,7 @@ async def test_D10_the_neighbours_of_a_poison_run_go_on(store_url: str) -> None:
 
 
 async def test_D10_a_claim_that_is_given_back_counts_for_nothing(store_url: str) -> None:
-    """A worker that lacks the code of a run returns it with a pause, for others, as often as it meets it."""
+    """A worker that lacks the code of a run returns it for others, with a longer pause each time that it meets it."""
     app = bide.App()
 
     @app.machine("order", version="1")
@@ -875,9 +909,10 @@ async def test_D10_a_claim_that_is_given_back_counts_for_nothing(store_url: str)
         registry, w.runtime.registry = w.runtime.registry, app.registry
         run = await w.start("order", delay="1s")
         w.runtime.registry = registry
-        await w.advance("10m")
+        await w.advance("1d")
         info = await w.get(run.id)
         assert (info.status, info.held) == ("ready", None)
+        assert (await names(w, run.id)).count("run_given_back") < 24 * 6 + 10
         w.runtime.registry = app.registry
-        await w.advance("1m")
+        await w.advance("10m")
         assert await w.result(run.id) == "old"

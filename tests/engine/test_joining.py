@@ -33,6 +33,21 @@ def shop() -> bide.App:
     return app
 
 
+def typed_shop() -> bide.App:
+    app = bide.App()
+
+    @app.machine("typed", signals=[bide.Signal("paid", int)])
+    class Typed:
+        @bide.start
+        async def begin(self, ctx: bide.Context[Any]) -> bide.Await:
+            return bide.Await("paid", then="end")
+
+        async def end(self, ctx: bide.Context[Any]) -> bide.Done:
+            return bide.Done(ctx.awaited[0].payload)
+
+    return app
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def shared_url(request: pytest.FixtureRequest) -> str:
     """The stores that have connections to join."""
@@ -55,6 +70,36 @@ async def test_S11_a_start_and_a_signal_join_the_callers_transaction(shared_url:
         async with w.connection() as connection:
             assert await row_count(connection, table) == 1
             await connection.execute(f"DROP TABLE {table}")
+
+
+async def test_S13_a_signal_that_joins_is_checked_when_it_is_admitted(shared_url: str) -> None:
+    """Whose run it will be is not known before: it is started in the same transaction, or found by its key."""
+    async with world(typed_shop(), store=shared_url) as w:
+        client = w.client()
+        async with w.connection() as connection:
+            run = await client.start("typed", correlation_key="order:1", connection=connection)
+            for target in (run.id, "order:1"):
+                receipt = await client.signal(target, "paid", "many", connection=connection)
+                assert receipt.outcome == "deferred"
+            assert (await client.signal(run.id, "paid", 5, connection=connection)).outcome == "deferred"
+        await w.settle()
+        assert await w.result(run.id) == 5
+        assert [(kept.reason, kept.payload) for kept in await w.unused()] == [("invalid_payload", "many")] * 2
+
+
+async def test_S13_a_signal_that_joins_is_refused_at_once_where_its_run_is_known(shared_url: str) -> None:
+    async with world(typed_shop(), store=shared_url) as w:
+        client, run = w.client(), await w.start("typed", correlation_key="order:1")
+        async with w.connection() as connection:
+            for target in (run.id, "order:1"):
+                assert (
+                    await client.signal(target, "paid", "many", connection=connection, check=False)
+                ).outcome == "invalid"
+                with pytest.raises(bide.BadInput, match="int"):
+                    await client.signal(target, "paid", "many", connection=connection)
+        await w.settle()
+        assert await w.unused() == [], "nothing of it was left"
+        assert (await w.get(run.id)).status == "waiting"
 
 
 async def test_S11_a_transaction_that_is_rolled_back_leaves_nothing(shared_url: str) -> None:
@@ -121,20 +166,20 @@ async def test_S11_a_connection_of_another_kind_is_refused(store_url: str) -> No
             await w.client().start("order", connection=object())
 
 
-async def test_S11_a_connection_to_a_database_without_bide_is_refused(postgres_url: str, shared_url: str) -> None:
+async def test_S11_a_connection_to_a_database_without_bide_is_refused(postgres_url: str) -> None:
     dsn, _ = split_schema(postgres_url)
+    elsewhere = f"elsewhere_{secrets.token_hex(6)}"
     async with world(shop(), store=postgres_url.partition("?")[0]) as w:
         other = await asyncpg.connect(dsn)
         try:
-            await other.execute("DROP DATABASE IF EXISTS elsewhere")
-            await other.execute("CREATE DATABASE elsewhere")
-            foreign = await asyncpg.connect(dsn, database="elsewhere")
+            await other.execute(f"CREATE DATABASE {elsewhere}")
+            foreign = await asyncpg.connect(dsn, database=elsewhere)
             try:
                 with pytest.raises(bide.ForeignConnectionError, match="without bide's tables"):
                     await w.client().start("order", connection=foreign)
             finally:
                 await foreign.close()
-                await other.execute("DROP DATABASE elsewhere")
+                await other.execute(f"DROP DATABASE {elsewhere}")
         finally:
             await other.close()
 
@@ -149,6 +194,29 @@ async def test_S11_every_library_of_the_caller_joins(library: str, postgres_serv
             assert (await client.signal(run.id, "paid", "yes", connection=connection)).outcome == "deferred"
         await w.settle()
         assert await w.result(run.id) == "yes"
+
+
+@pytest.mark.parametrize("library", ["asyncpg", "psycopg", "AsyncSession", "AsyncConnection"])
+async def test_S11_what_any_library_rolls_back_was_never_there(library: str, postgres_server: Any) -> None:
+    url = postgres_server.url()
+    async with world(shop(), store=url) as w:
+        client = w.client()
+        waiting = await w.start("order")
+        started: list[str] = []
+
+        async def and_then_fail() -> None:
+            async with LIBRARIES[library](url) as connection:
+                started.append((await client.start("order", connection=connection)).id)
+                assert (await client.signal(waiting.id, "paid", 1, connection=connection)).outcome == "deferred"
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await and_then_fail()
+        await w.settle()
+        with pytest.raises(bide.RunNotFound):
+            await w.get(started[0])
+        assert (await w.get(waiting.id)).status == "waiting"
+        assert (await w.inbox(waiting.id), await w.unused()) == ([], [])
 
 
 def a_table() -> str:
@@ -182,18 +250,22 @@ async def _psycopg(url: str) -> AsyncIterator[Any]:
 @asynccontextmanager
 async def _session(url: str) -> AsyncIterator[Any]:
     engine = create_async_engine(url.replace("postgresql://", "postgresql+asyncpg://"))
-    async with AsyncSession(engine) as session, session.begin():
-        await session.execute(text("SELECT 1"))
-        yield session
-    await engine.dispose()
+    try:
+        async with AsyncSession(engine) as session, session.begin():
+            await session.execute(text("SELECT 1"))
+            yield session
+    finally:
+        await engine.dispose()
 
 
 @asynccontextmanager
 async def _connection(url: str) -> AsyncIterator[Any]:
     engine = create_async_engine(url.replace("postgresql://", "postgresql+asyncpg://"))
-    async with engine.begin() as connection:
-        yield connection
-    await engine.dispose()
+    try:
+        async with engine.begin() as connection:
+            yield connection
+    finally:
+        await engine.dispose()
 
 
 LIBRARIES = {"asyncpg": _asyncpg, "psycopg": _psycopg, "AsyncSession": _session, "AsyncConnection": _connection}

@@ -1,4 +1,7 @@
-"""A workflow of every kind of step and wait, killed at every point there is, for real: it always ends the same."""
+"""Workflows of every kind of step and wait, killed at the points they come to, for real: they always end the same.
+
+`BIDE_KILLS=all` kills the second one at every point, too; `BIDE_KILLS_SEED` draws others.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,25 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from random import Random
+from typing import get_args, get_type_hints
 
 import pytest
 
+from bide.core.commands import NewWait
+from bide.engine.probes import Point
 from bide.engine.runtime import open_store
 from bide.engine.settings import load_settings
 from bide.stores.postgres import migrate
-from tests.engine.matrix_process import RESULT, STEPS
+from tests.engine.matrix_process import PLAYS, VARIABLE
 from tests.support.staging import DEADLINE
 
 SHARES = 4  # each counts the points and takes its share of them: they are spread over the processes of the tests
 AT_ONCE = 4
+ALL = os.environ.get("BIDE_KILLS") == "all"
+SEED = int(os.environ.get("BIDE_KILLS_SEED", "2030"))
 
 
 class Nursery:
@@ -29,17 +38,24 @@ class Nursery:
         self._folder = folder
         self._exits: dict[str, asyncio.Future[int]] = {}
 
-    async def run(self, name: str, store: str, at: int) -> int:
+    async def run(self, name: str, workflow: str, store: str, at: str) -> int:
         """Let a process play the run of that name until it ends or is killed; its exit code."""
         assert self._process.stdin is not None
         gone: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._exits[name] = gone
-        self._process.stdin.write(f"{name} {store} {self._folder / name}.trace {at}\n".encode())
+        self._process.stdin.write(f"{name} {workflow} {store} {self._folder / name}.trace {at}\n".encode())
         async with asyncio.timeout(2 * DEADLINE):
             return await gone
 
     def trace(self, name: str) -> list[str]:
-        return (self._folder / f"{name}.trace").read_text(encoding="utf-8").splitlines()
+        """What every process of the run did, and then what any process did for it."""
+        own = self._lines(name)
+        runs = {line.removeprefix("run ") for line in own if line.startswith("run ")}
+        return own + [line for run_id in runs for line in self._lines(run_id)]
+
+    def _lines(self, name: str) -> list[str]:
+        path = self._folder / f"{name}.trace"
+        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
     async def listen(self) -> None:
         assert self._process.stdout is not None
@@ -80,53 +96,135 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/NAME.db"
 
 
+# ---------------------------------------------------------------- where to kill
+
+
+def labels(trace: list[str]) -> list[str]:
+    """The points that a run came to, in order, each as `before:draft`."""
+    return [":".join(line.split()[1:]) for line in trace if line.startswith("point ")]
+
+
+def every_point(points: list[str]) -> list[str]:
+    """Each point as often as it is reached, in order: `before:draft:1`."""
+    reached: Counter[str] = Counter()
+    where = []
+    for point in points:
+        reached[point] += 1
+        where.append(f"{point}:{reached[point]}")
+    return where
+
+
+def each_kind_once(points: list[str]) -> list[str]:
+    """Of each kind of point one of the times that it is reached, drawn by the seed; all with `BIDE_KILLS=all`."""
+    if ALL:
+        return every_point(points)
+    chance = Random(SEED)
+    return [f"{kind}:{chance.randint(1, count)}" for kind, count in sorted(Counter(points).items())]
+
+
+def by_the_variable(points: list[str]) -> list[str]:
+    """The points that a program has by itself, as its environment names them."""
+    return [f"{VARIABLE}{point}" for point in sorted(set(filter(is_of_a_step, points)))]
+
+
+def is_of_a_step(point: str) -> bool:
+    return point.removeprefix(VARIABLE).split(":")[0] in get_args(Point)
+
+
+# ---------------------------------------------------------------- the matrix
+
+
 @pytest.mark.parametrize("share", range(SHARES))
 def test_D2_a_workflow_killed_at_any_point_goes_on_and_ends_the_same(kind: str, share: int, tmp_path: Path) -> None:
     """D2, D4, D6: before and after the code of every step, and before and after every commit."""
-    asyncio.run(kill_at_every_point(kind, share, tmp_path))
+    asyncio.run(kill_and_go_on("everything", every_point, kind, share, tmp_path))
 
 
-async def kill_at_every_point(kind: str, share: int, folder: Path) -> None:
+@pytest.mark.parametrize("share", range(SHARES))
+def test_D2_a_workflow_killed_at_each_kind_of_point_goes_on_and_ends_the_same(
+    kind: str, share: int, tmp_path: Path
+) -> None:
+    """D2, D4, D6, W8, F14, F16: around events, tasks, links, early answers, combined waits, requests and a clean-up."""
+    asyncio.run(kill_and_go_on("meeting", each_kind_once, kind, share, tmp_path))
+
+
+@pytest.mark.parametrize("workflow", PLAYS)
+def test_D2_a_program_killed_as_its_environment_says_goes_on_and_ends_the_same(
+    kind: str, workflow: str, tmp_path: Path
+) -> None:
+    """D2, D6: `BIDE_FAILPOINT` itself, in processes that know nothing of this test."""
+    asyncio.run(kill_and_go_on(workflow, by_the_variable, kind, None, tmp_path))
+
+
+def test_the_workflows_that_are_killed_have_every_kind_of_wait_and_move(tmp_path: Path) -> None:
+    asyncio.run(cover_everything(tmp_path))
+
+
+async def cover_everything(folder: Path) -> None:
+    seen: set[str] = set()
     async with nursery(folder) as processes:
-        whole = f"whole-{share}"
-        assert await processes.run(whole, kind.replace("NAME", whole), 0) == 0
-        points = [line for line in processes.trace(whole) if line.startswith("point ")]
-        assert {line.split()[2] for line in points} >= set(STEPS), "every step has its points"
-        assert {line.split()[1] for line in points} >= {"before", "after_code", "after_commit", "before_write"}
-        check(processes.trace(whole), Counter(STEPS) + Counter({"flaky": 1}))
+        for workflow in PLAYS:
+            assert await processes.run(workflow, workflow, f"sqlite:///{folder}/{workflow}.db", "-") == 0
+            seen |= set(processes.trace(workflow))
+    kinds = get_args(get_type_hints(NewWait)["kind"])
+    assert {f"opens {kind}" for kind in kinds} | {"opens signal reserved"} <= seen
+    assert {f"moves {move}" for move in ("Suspend", "TryAgain", "StartAgain", "End")} <= seen
+    assert {f"point after_write {name}" for name in ("Cancel", "Emit", "Complete", "Deliver")} <= seen
 
+
+async def kill_and_go_on(
+    workflow: str, points_of: Callable[[list[str]], list[str]], kind: str, share: int | None, folder: Path
+) -> None:
+    async with nursery(folder) as processes:
+        whole, is_first = f"whole-{share}", share in (0, None)
+        assert await processes.run(whole, workflow, kind.replace("NAME", whole), "-") == 0
+        points = labels(processes.trace(whole))
+        assert {point.split(":")[1] for point in points} >= set(PLAYS[workflow].steps), "every step has its points"
+        assert {point.split(":")[0] for point in points} >= {"before", "after_code", "after_commit", "before_write"}
+        check(workflow, processes.trace(whole), is_whole=True)
+        where = points_of(points)
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def kill_and_go_on(at: int) -> int:
-            name = f"killed-{share}-{at}"
+        async def kill_and_go_on(at: int, point: str) -> int:
+            name = f"killed-{share if share is not None else 'by-itself'}-{at}"
             store = kind.replace("NAME", name)
             async with slots:
-                code = await processes.run(name, store, at)
+                code = await processes.run(name, workflow, store, point)
                 if code != 0:
-                    assert code == -signal.SIGKILL
-                    assert await processes.run(name, store, 0) == 0
-            check(processes.trace(name))
+                    assert code == -signal.SIGKILL, f"{point}: {processes.trace(name)}"
+                    assert await processes.run(name, workflow, store, "-") == 0, point
+            check(workflow, processes.trace(name), point)
+            is_its_own = is_of_a_step(point) and point.split(":")[1] in PLAYS[workflow].steps  # chores are anybody's
+            assert code != 0 or not is_its_own, f"{point} was not reached"
             if kind.startswith("sqlite"):
                 assert await audit(store) == []
             return code
 
-        killed = await asyncio.gather(*map(kill_and_go_on, range(1 + share, len(points) + 1, SHARES)))
-        assert killed.count(-signal.SIGKILL) >= len(killed) - 3, "polls and leases move the last points a little"
+        mine = [(at, point) for at, point in enumerate(where, 1) if share is None or at % SHARES == share]
+        killed = await asyncio.gather(*(kill_and_go_on(at, point) for at, point in mine))
+        assert killed.count(-signal.SIGKILL) >= len(killed) - 3, (
+            "polls, leases and chores move the last commits a little"
+        )
+        assert killed or not is_first
         if not kind.startswith("sqlite"):
             assert await audit(kind) == []
 
 
-def check(trace: list[str], exactly: Counter[str] | None = None) -> None:
+def check(workflow: str, trace: list[str], killed_at: str = "", *, is_whole: bool = False) -> None:
     """It ends the same, whatever was killed; a step whose result is committed never runs again."""
+    kind, _, killed_step = killed_at.removeprefix(VARIABLE).partition(":")
+    play = PLAYS[workflow]
     results = {line.removeprefix("result ") for line in trace if line.startswith("result ")}
-    assert results == {repr(RESULT)}, trace
+    assert results == {repr(play.result)}, trace
     ran = Counter(line.removeprefix("ran ") for line in trace if line.startswith("ran "))
-    assert set(ran) == set(STEPS)
-    if exactly is not None:
-        assert ran == exactly
-    for step in set(STEPS) - {"flaky"}:  # it is run again on purpose
+    assert set(ran) == {*play.steps, *play.again, *play.chores}
+    if is_whole:
+        assert all(ran[step] == 1 for step in play.steps), ran
+    for step in play.steps:
         committed = trace.index(f"point after_commit {step}") if f"point after_commit {step}" in trace else len(trace)
         assert f"ran {step}" not in trace[committed:], f"{step} ran after its commit"
+        if kind == "after_commit" and killed_step.partition(":")[0] == step:
+            assert ran[step] == 1, f"{step} ran after its commit"
         assert ran[step] <= 2, f"one kill repeats a step once, {step} ran {ran[step]} times"
 
 

@@ -1,15 +1,18 @@
-"""The laws (contract §13) that the engine and the stores must keep: 1, 2, 4–8, 11, 13–16."""
+"""The laws (contract §13) that the engine and the stores must keep: 1, 2, 4–8, 10–16."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 import bide
+from bide.cli.doctor import _deadlines as deadlines
 from bide.core import ledger
 from bide.core.commands import FireTimer
 from bide.core.records import RunId
@@ -338,6 +341,45 @@ async def test_law_8_stored_messages_are_matched_as_live_ones_are(store_url: str
         assert (await w.result(run.id))["second"] == [2]
 
 
+# ---------------------------------------------------------------- law 10
+
+
+async def test_law_10_no_get_request_changes_anything(store_url: str) -> None:
+    """Not even one that shows the page of a link, or that asks after what is not there."""
+    app, urls = two_waits_app(), list[str]()
+
+    @app.workflow("linked")
+    async def linked(step: bide.Step) -> Any:
+        call = await step.callback("call", timeout="1h", title="Yes?")
+        await step.run("send", urls.append, call.url)
+        return await call
+
+    @app.workflow("asked")
+    async def asked(step: bide.Step) -> Any:
+        return await step.ask("gate", title="Yes?", form=bool, timeout="1h")
+
+    async with world(app, store=store_url) as w:
+        two, _, gate = await w.start("two"), await w.start("linked"), await w.start("asked")
+        await w.signal(two.id, "other")
+        [interaction] = await w.interactions(run_id=gate.id)
+        [wait] = await w.waits(run_id=two.id)
+        token = urlsplit(urls[0]).path.removeprefix("/resume/")
+        ids = {"run_id": two.id, "wait_id": wait.id, "interaction_id": interaction.id, "token": token}
+        before = await rows(w)
+        http = w.http()
+        described: dict[str, Any] = (await http.get("/openapi.json")).json()["paths"]
+        paths = [path for path, methods in described.items() if "get" in methods and path != "/v1/stream"]
+        assert len(paths) >= 12
+        found = [await http.get(path.format(**ids)) for path in paths]
+        found.append(await http.head(urlsplit(urls[0]).path))
+        missing = [await http.get(path.format(**dict.fromkeys(ids, "no-such"))) for path in paths if "{" in path]
+        assert {answer.status_code for answer in found} == {200, 202}, "202: it has no result yet"
+        assert {answer.status_code for answer in missing} == {404}
+        await w.settle()
+        assert await rows(w) == before
+        assert await w.unused() == []
+
+
 # ---------------------------------------------------------------- law 11
 
 
@@ -355,6 +397,27 @@ async def test_law_11_a_sweep_alone_is_enough_for_progress(store_url: str, monke
             await client.signal(run.id, "second", 2)
             result = await client.result(run.id, timeout="2m")
         assert result == {"timed_out": False, "first": [1], "second": [2]}
+
+
+# ---------------------------------------------------------------- law 12
+
+
+async def test_law_12_an_open_wait_is_listed_aged_and_explained_and_one_without_a_deadline_is_flagged(
+    store_url: str,
+) -> None:
+    async with world(two_waits_app(), store=store_url) as w:
+        older = await w.start("two")
+        await w.signal(older.id, "first", 1)
+        await w.advance("20m")
+        younger = await w.start("two")
+        assert {wait.run_id for wait in await w.waits()} == {older.id, younger.id}
+        [endless] = await w.waits(older_than="10m")
+        assert (endless.run_id, endless.names, endless.deadline) == (older.id, ("second",), None)
+        explained = [" ".join((await w.client().explain(run.id)).explanation) for run in (older, younger)]
+        assert ["It has no deadline" in text for text in explained] == [True, False]
+        found = await deadlines(w.runtime.store, "")
+        assert (found.level, found.message.split(":")[0]) == ("notice", "1 open wait has no deadline")
+        assert endless.id in found.message
 
 
 # ---------------------------------------------------------------- law 13
@@ -596,6 +659,49 @@ async def test_law_16_every_chain_verifies_and_tells_the_stored_status(store_url
             ("ready", "poison"), ("ready", None),
         }  # fmt: skip
         assert (await w.get(waiting.id)).status == (await w.get(timed_out.id)).status == "waiting"
+
+
+async def test_law_16_holds_for_workflows_machine_files_and_pipelines(store_url: str, tmp_path: Path) -> None:
+    app = bide.App()
+
+    @app.workflow("function", retries=1)
+    async def function(step: bide.Step, input: Any) -> Any:
+        await step.run("first", lambda: 1)
+        return await step.ask("look", title="Fine?", form=Any, timeout="9d")
+
+    app.pipeline("items").expand(list).wait_external(
+        "look", transport="interaction-api", returns=Any, timeout="9d"
+    ).map(str).collect(list)  # fmt: skip
+    (tmp_path / "file.machine").write_text(
+        'machine file\n  implements\n    wait for look\n      timeout: "9d"\n    compute result\n      steps.look\n'
+    )
+    app.load(tmp_path / "file.machine")
+    async with world(app, store=store_url) as w:
+        for definition, input in (("function", None), ("file", {}), ("items", [1, 2])):
+            completed, failed, cancelled, late, _ = [await w.start(definition, input) for _ in range(5)]
+            for task in await w.interactions(run_id=completed.id):
+                await w.answer(task.id, 7)
+            [wait] = await w.waits(run_id=failed.id)
+            await w.client().fail_wait(wait.id, "nobody is there")
+            await w.settle()
+            await w.cancel(cancelled.id)
+            await w.client().update_wait((await w.waits(run_id=late.id))[0].id, deadline="1m")
+            await w.advance("30m")
+            w.crash_at("look", "before")
+            await w.start(definition, input)
+            await w.settle()
+        seen = set()
+        for run in await w.runs():
+            row = await w.runtime.store.run("default", run.id)
+            assert row is not None
+            pages = await w.runtime.store.ledger(run.id)
+            assert ledger.verify([(page.seq, page.entries) for page in pages], row.ledger_head, row.ledger_seq) is None
+            entries = [entry for page in pages for entry in ledger.decode_page(page.entries)]
+            assert ledger.replayed_status(entries) == run.status, (run.definition, run.status)
+            seen.add((run.definition, run.status))
+        statuses = ("completed", "failed", "cancelled", "waiting")
+        assert seen >= {(name, status) for name in ("function", "file", "items") for status in statuses}
+        assert await w.audit() == []
 
 
 async def test_law_16_a_changed_removed_or_added_entry_is_found(store_url: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any
 
@@ -13,32 +14,45 @@ from tests.support.worlds import Ctx, ledger_names
 
 
 def waiting(**terms: Any) -> bide.App:
-    """A wait of each kind that takes terms: a task, a signal id, a machine's signal."""
+    """A wait of each kind that takes terms."""
     app = bide.App("waits")
+    every: Any = {"timeout": "10d", **terms}
 
-    @app.workflow("task")
-    async def task(step: bide.Step) -> Any:
-        try:
-            return await step.ask("gate", title="Well?", form=bool, timeout="10d", **terms)
-        except bide.WaitFailedError as error:
-            return f"{type(error).__name__}: {error.reason}"
-        except bide.WaitTimeoutError:
-            return "expired"
+    def workflow(kind: str, open_it: Callable[[bide.Step], Awaitable[Any]]) -> None:
+        @app.workflow(kind)
+        async def gate(step: bide.Step) -> Any:
+            try:
+                return await open_it(step)
+            except bide.WaitFailedError as error:
+                return f"{type(error).__name__}: {error.reason}"
+            except bide.WaitTimeoutError:
+                return "expired"
 
-    @app.workflow("signal")
-    async def signal(step: bide.Step) -> Any:
-        try:
-            return await step.wait_for_signal("gate", signal=f"go-{step.run_id}", timeout="10d", **terms)
-        except bide.WaitFailedError as error:
-            return f"{type(error).__name__}: {error.reason}"
-        except bide.WaitTimeoutError:
-            return "expired"
+    async def callback(step: bide.Step) -> Any:
+        return await (await step.callback("gate", **every))
+
+    async def event(step: bide.Step) -> Any:
+        return (await step.wait_for_event("gate", event="go", **every)).data
+
+    async def receive(step: bide.Step) -> Any:
+        return (await step.receive("gate", "go", **every)).payload
+
+    async def pack(step: bide.Step) -> Any:
+        return [signal.payload for signal in await step.receive_all("gate", "go", at_least=2, **every)]
+
+    workflow("task", lambda step: step.ask("gate", title="Well?", form=bool, **every))
+    workflow("signal", lambda step: step.wait_for_signal("gate", signal=f"go-{step.run_id}", **every))
+    workflow("callback", callback)
+    workflow("event", event)
+    workflow("receive", receive)
+    workflow("pack", pack)
+    workflow("request", lambda step: step.request("gate", 1, transport="interaction-api", **every))
 
     @app.machine("machine")
     class Machine:
         @bide.start
         def begin(self, ctx: Ctx) -> bide.Await:
-            return bide.Await("go", then="end", timeout="10d", **terms)
+            return bide.Await("go", then="end", **every)
 
         def end(self, ctx: Ctx) -> bide.Done:
             return bide.Done("expired" if ctx.timed_out else ctx.awaited[0].payload)
@@ -61,7 +75,7 @@ async def named(w: World, run_id: str, name: str) -> list[bide.LedgerEntry]:
     return [entry for entry in await w.ledger(run_id) if entry.name == name]
 
 
-KINDS = ["task", "signal", "machine"]
+KINDS = ["task", "signal", "callback", "event", "receive", "pack", "request", "machine"]
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -179,7 +193,7 @@ async def test_W9_every_kind_of_wait_may_have_an_async_notifier(store_url: str, 
 
     async with world(app, store_url) as w:
         wait = await parked(w, kind)
-        assert told == [wait.id.replace("wait_", "int_") + "_0" if kind == "task" else wait.id]
+        assert told == [wait.id.replace("wait_", "int_") + "_0" if kind in ("task", "request") else wait.id]
 
 
 async def test_U7_a_notifier_that_fails_is_tried_again_and_ends_as_a_dead_letter(store_url: str) -> None:
@@ -321,7 +335,8 @@ async def test_W10_an_operator_cancels_a_wait_and_the_run_is_told(store_url: str
         await w.cancel_wait(wait.id, "not needed")
         assert await w.result(wait.run_id) == "WaitCancelledError: not needed"
         receipt = await w.answer(wait.id, True, check=False)
-        assert (receipt.outcome, receipt.reason) == ("no_target", "cancelled" if kind != "signal" else "not_found")
+        is_known = kind not in ("signal", "callback", "event")  # of those the id is free again
+        assert (receipt.outcome, receipt.reason) == ("no_target", "cancelled" if is_known else "not_found")
 
 
 async def test_W13_a_run_that_does_not_catch_it_fails_at_once(store_url: str) -> None:
@@ -380,8 +395,10 @@ async def test_W10_an_operator_gives_a_wait_to_others(store_url: str, kind: str)
         await w.update_wait(wait.id, assignee="bob", reason="ann is ill")
         with pytest.raises(bide.Forbidden):
             await w.answer(wait.id, True, by="ann")
+        if kind == "pack":
+            assert (await w.answer(wait.id, False, by="bob")).outcome == "queued"
         assert (await w.answer(wait.id, True, by="bob")).outcome == "woke"
-        assert await w.result(wait.run_id) is True
+        assert await w.result(wait.run_id) == ([False, True] if kind == "pack" else True)
 
 
 async def test_a_signal_id_with_an_assignee_is_completed_by_them_alone(store_url: str) -> None:

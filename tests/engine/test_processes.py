@@ -1,4 +1,4 @@
-"""Real worker processes on one SQLite file, killed for real: nothing that was acknowledged may be lost."""
+"""Real worker processes on one store, killed for real: nothing that was acknowledged may be lost."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 import bide
 from bide.client import Client
+from bide.stores.postgres import migrate
 from tests.engine.team import Workers, shop, workers
 from tests.engine.worker_process import ITEMS
 from tests.support.staging import until
@@ -27,12 +28,18 @@ def _without_settings_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'shop.db'}"
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Stores that other processes can open."""
+    monkeypatch.setenv("DOOR", str(tmp_path / "door"))
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'shop.db'}"
+    made: str = request.getfixturevalue("postgres_url")
+    asyncio.run(migrate(made))
+    return made
 
 
-async def test_two_processes_on_one_file_share_the_work(url: str) -> None:
+async def test_two_processes_on_one_store_share_the_work(url: str) -> None:
     async with shop(url) as client, workers(url) as team:
         first, second = [await team.spawn(concurrency="2") for _ in range(2)]
         runs = await asyncio.gather(*(client.start("chain", 2) for _ in range(150)))
@@ -155,10 +162,10 @@ async def test_D3_a_worker_that_slept_past_its_lease_changes_nothing_when_it_wak
 
 
 async def put_to_sleep(team: Workers, pid: int, client: Client, run_id: str) -> None:
-    """Stop a worker where it holds no lock of the file: stopped inside a write, it would stop everybody."""
+    """Stop a worker where it holds no lock: stopped inside a write, it would stop everybody who wants the same."""
     while True:
         team.kill(pid, signal.SIGSTOP)
-        write = asyncio.create_task(client.signal(run_id, "is the file free?"))
+        write = asyncio.create_task(client.signal(run_id, "is it free?"))
         if (await asyncio.wait({write}, timeout=1))[0] and write.exception() is None:
             return
         team.kill(pid, signal.SIGCONT)

@@ -277,7 +277,7 @@ async def test_S4_a_wait_on_a_set_wakes_for_any_of_its_names(store_url: str, nam
 async def test_S4_the_awaited_match_and_all_is_the_whole_inbox_both_in_arrival_order(store_url: str) -> None:
     async with world(app, store=store_url) as there:
         run = await there.start("set", delay="1h")
-        sent = [["b", 1], ["x", 2], ["a", 3], ["b", 4], ["y", 5]]
+        sent: list[list[Any]] = [["b", 1], ["x", 2], ["a", 3], ["b", 4], ["y", 5]]
         for name, payload in sent:
             await there.signal(run.id, name, payload)
         await there.advance("1h")

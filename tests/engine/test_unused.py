@@ -43,7 +43,7 @@ async def test_S12_what_could_not_be_used_is_kept_with_its_reason(store_url: str
         await w.signal(run.id, "note", "late", check=False)
         await w.signal("order:unknown", "note", "unmatched", check=False)
         await w.signal(run.id, "note", "other payload", dedup_key="k", check=False)
-        await w.signal(run.id, paid, {"amount": "many"}, check=False)
+        await w.signal(run.id, paid.name, {"amount": "many"}, check=False)
         kept = {unused.reason: (unused.target, unused.payload) for unused in await w.unused()}
         assert kept == {
             "completed": (run.id, "late"),
@@ -101,10 +101,29 @@ async def test_S13_a_declared_signal_is_checked_at_the_door_and_handed_over_as_i
             assert receipt.outcome == "invalid"
             assert "amount" in str(receipt.reason)
             with pytest.raises(bide.BadInput, match="amount"):
-                await w.signal(target, paid, {"amount": None})
+                await w.signal(target, paid.name, {"amount": None})
         assert (await w.get(run.id)).status == "waiting"
         assert (await w.signal(run.id, paid, Payment(amount=5))).outcome == "woke"
         assert await w.result(run.id) == {"signal": "paid", "typed": True, "amount": 5}
+
+
+async def test_S13_a_kept_signal_that_is_readdressed_is_checked_too(store_url: str) -> None:
+    async with world(shop(), store=store_url) as w:
+        await w.signal("nobody", "paid", {"amount": "many"}, check=False)
+        [kept] = await w.unused()
+        run = await w.start("order")
+        assert (await w.readdress(kept.id, run.id, check=False)).outcome == "invalid"
+        assert [each.id for each in await w.unused()] == [kept.id]
+        assert await w.inbox(run.id) == []
+
+
+async def test_S13_nothing_is_started_for_a_signal_that_does_not_fit(store_url: str) -> None:
+    async with world(shop(), store=store_url) as w:
+        call: dict[str, Any] = {"correlation_key": "order:1", "name": "paid", "payload": {"amount": "many"}}
+        assert (await w.start_or_signal("order", check=False, **call)).outcome == "invalid"
+        assert await w.runs() == []
+        [kept] = await w.unused()
+        assert (kept.reason, kept.target) == ("invalid_payload", "order:1")
 
 
 async def test_S13_an_undeclared_name_takes_any_json(store_url: str) -> None:
@@ -115,7 +134,7 @@ async def test_S13_an_undeclared_name_takes_any_json(store_url: str) -> None:
 
 async def test_S11_start_or_signal_starts_once_and_signals_every_time(store_url: str) -> None:
     async with world(shop(), store=store_url) as w:
-        call = {"correlation_key": "order:1", "name": "note"}
+        call: dict[str, Any] = {"correlation_key": "order:1", "name": "note"}
         first = await w.start_or_signal("order", {"n": 1}, payload=1, dedup_key="a", **call)
         assert (first.started, first.outcome) == (True, "queued")
         again = await w.start_or_signal("order", {"n": 1}, payload=1, dedup_key="a", **call)

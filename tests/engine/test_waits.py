@@ -348,6 +348,25 @@ async def test_W6_a_running_engine_fires_deadlines_by_itself_and_never_early(sto
             assert wait.closed_at >= wait.deadline >= wait.opened_at + timedelta(milliseconds=30)
 
 
+async def test_W6_a_timer_fires_by_the_due_moment_in_the_store_not_by_the_poll_interval(store_url: str) -> None:
+    """The engine that fires it was not there when the run parked, and polls once an hour."""
+    app = waiting_app(timeout="1s")
+    async with real_store(app, store_url, poll_interval="1h") as runtime:
+        client = client_of(runtime)
+        run = await client.start("order")
+        earlier = Engine(runtime)
+        await earlier.settle()
+        earlier.detach()
+
+        async def timed_out() -> bool:
+            return (await client.get(run.id)).status == "completed"
+
+        async with Engine(runtime):
+            await until(timed_out)
+        [wait] = await client.waits(run_id=run.id, status=None)
+        assert wait.status == "timed_out"
+
+
 async def test_W6_a_deadline_that_another_process_set_is_seen(store_url: str) -> None:
     app = waiting_app(timeout="30ms")
     async with world(app, store=store_url) as w, rival(w) as other:

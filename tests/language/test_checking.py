@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bide
 from bide.authoring.language import words
 from bide.authoring.language.checking import check_text
 from bide.authoring.language.parser import parse, read
 from bide.authoring.language.translating import translate
 from bide.errors import LanguageError
+from bide.testing import world
 from tests.support.machine_files import MADE, machine_files
 
 MISTAKES = Path(__file__).parent / "mistakes"
@@ -223,3 +225,193 @@ def test_types_are_named_in_the_language_of_the_file() -> None:
     broken = translate(GOOD.replace("item * 2", "not input.id"), "de")
     [problem] = check_text(broken)
     assert problem.message == "`nicht` takes Wahrheitswert, but this is Text"
+
+
+HANDLED = {
+    "for each": """machine handled
+  implements
+    for each x in [1, 0]
+      compute y
+        1 / x
+      on failure
+        compute z
+          "bad"
+    compute result
+      [steps.y, steps.z]
+""",
+    "decide": """machine handled
+  implements
+    decide way
+      when true
+        compute y
+          1 / 0
+        on failure
+          compute z
+            "bad"
+    compute result
+      [steps.way, steps.z]
+""",
+}
+
+
+@pytest.mark.parametrize("block", HANDLED)
+async def test_L6_a_step_under_on_failure_of_a_block_can_be_read_after_it(block: str, tmp_path: Path) -> None:
+    """It has run where the block failed, as a step of a branch has where that was taken; the file runs, too."""
+    assert check_text(HANDLED[block]) == []
+    path = tmp_path / "handled.machine"
+    path.write_text(HANDLED[block], encoding="utf-8")
+    app = bide.App()
+    app.load(path)
+    async with world(app) as there:
+        run = await there.start("handled", {})
+        assert (await there.result(run.id))[1] == "bad"
+
+
+def test_L6_a_step_under_on_failure_cannot_be_read_before_or_in_its_block() -> None:
+    text = HANDLED["for each"].replace("1 / x", "steps.z")
+    [problem] = check_text(text)
+    assert "read before it has run" in str(problem)
+
+
+# ---------------------------------------------------------------- what a machine calls, and what timeouts lead to
+
+CALLS = """machine outer
+  accepts
+    n as number
+  implements
+    action inner call
+      machine: "inner"
+      ARGUMENTS
+    launch later
+      machine: "inner"
+      item: "b"
+    compute result
+      {price: steps.inner.price, id: steps.later}
+
+machine inner
+  accepts
+    item as text, is required
+    count as number, defaults to 1
+    note as text
+  responds with
+    price as number
+  implements
+    compute result
+      {price: 1}
+"""
+
+
+def said_of(text: str) -> list[str]:
+    return [f"{one.severity} {one.line}:{one.column}: {one.message}" for one in check_text(text)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("ARGUMENTS", 'item: "a"', []),
+        ("ARGUMENTS", 'item: "a"\n      count: input.n', []),
+        ("ARGUMENTS", "count: 2", ["error 5:12: machine `inner` requires `item`, and is not given it"]),
+        ("ARGUMENTS", "item: 7", ["error 7:13: `item` is text, but this is number"]),
+        ("ARGUMENTS", 'itme: "a"', ["error 7:7: machine `inner` accepts no `itme`; did you mean `item`?"]),
+        ("ARGUMENTS", 'item: "a"\n      x: 1', ["warning 8:7: machine `inner` accepts no `x`"]),
+        ('item: "b"', "note: null", ["error 8:12: machine `inner` requires `item`, and is not given it"]),
+        ("inner.price", "inner.cost", ["error 12:27: `inner` gives no `cost`"]),
+        ("steps.later}", "steps.later.price}", ["error 12:50: text has no fields"]),
+    ],
+)
+def test_what_a_machine_of_the_same_file_is_given_is_looked_at(before: str, after: str, said: list[str]) -> None:
+    """L6."""
+    text = CALLS.replace(before, after, 1)
+    assert said_of(text.replace("ARGUMENTS", 'item: "a"')) == said
+
+
+TIMED = """machine m
+  implements
+    compute first
+      1
+    wait for w
+      timeout: "1h"
+      on_timeout: flow(late)
+      schema
+        a as text
+    compute after
+      2
+  flows
+    flow late
+      compute mine
+        3
+      compute result
+        READ
+"""
+
+
+@pytest.mark.parametrize("read", ["steps.w.a", "steps.after"])
+def test_what_cannot_have_run_when_a_time_was_up_is_found_in_its_flow(read: str) -> None:
+    """L6: it would always be null."""
+    name = read.split(".")[1]
+    said = [f"warning 17:15: `{name}` is null here: this flow runs because a time was up before it"]
+    assert said_of(TIMED.replace("READ", read)) == said
+    looped = TIMED.replace("    compute first\n      1\n", "    run flow(late)\n").replace("READ", read)
+    assert said_of(looped) == [], "it is run otherwise, too"
+
+
+@pytest.mark.parametrize("read", ["steps.first", "steps.mine", "{a: steps.first, b: steps.mine}"])
+def test_what_ran_before_a_wait_can_be_read_when_its_time_is_up(read: str) -> None:
+    assert said_of(TIMED.replace("READ", read)) == []
+
+
+def test_in_a_loop_an_earlier_item_may_have_been_answered() -> None:
+    text = TIMED.replace("    wait for w", "    for each item in [1, 2]\n    wait for w").replace("READ", "steps.w.a")
+    head, body = text.split("    wait for w")
+    wait, rest = body.split("    compute after")
+    looped = head + "\n".join(f"  {line}" for line in ("    wait for w" + wait).rstrip().split("\n"))
+    assert said_of(f"{looped}\n    compute after{rest}") == []
+
+
+ENDLESS = "machine m\n  implements\n    run flow(a)\n  flows\n    flow a\nA\n    flow b\nB\n"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        ("      run flow(a)", "      compute x\n        1", ["error 6:16: flow `a` runs itself"]),
+        ("      run flow(b)", "      run flow(a)", ["error 6:16: flow `a` runs itself"]),
+        ("      decide x\n        when input.go\n          run flow(a)", "      compute x\n        1", []),
+        ('      wait for w\n        timeout: "1h"\n        on_timeout: flow(b)\n      run flow(a)',
+         "      compute x\n        1", []),
+    ],
+)  # fmt: skip
+def test_a_flow_that_runs_itself_for_ever_is_found(a: str, b: str, said: list[str]) -> None:
+    """L6: where something chooses, or a wait may lead elsewhere, it may end."""
+    found = [
+        one for one in said_of(ENDLESS.replace("\nA\n", f"\n{a}\n").replace("\nB\n", f"\n{b}\n")) if "error" in one
+    ]
+    assert [one.partition(" for ever")[0] for one in found] == said
+
+
+@pytest.mark.parametrize(("kind", "what"), [("callback: true", "a callback"), ('event: "a.b"', "an event")])
+@pytest.mark.parametrize("who", ["assignee", "group"])
+def test_who_may_answer_is_said_of_waits_for_people_alone(kind: str, what: str, who: str) -> None:
+    """L3: it would be ignored in silence."""
+    text = f'machine m\n  implements\n    wait for w\n      {kind}\n      timeout: "1h"\n      {who}: "ann"\n'
+    [said] = said_of(text)
+    assert said == f"error 6:7: `{who}` says who may answer, but `w` waits for {what}, which anybody may bring"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("compute a: 1", "the expression of `a` stands under it, indented, without a `:`"),
+        ("compute a\n      None", "there is nothing called `None` here; nothing is `null`"),
+        ("compute a\n      1 == 2 ? 1 : 2", "`?` means nothing here; `decide` with `when` and `otherwise` chooses"),
+        (
+            "compute a\n      input.name.upper()",
+            "`upper` cannot be called: expressions have no functions; `action NAME call` calls code",
+        ),
+        ("goto flow(a)", "there is no `goto`; `run flow(NAME)` runs a flow and goes on after it"),
+    ],
+)
+def test_what_other_languages_have_is_said_in_words_of_this_one(body: str, said: str) -> None:
+    """L6."""
+    [found] = check_text(f"machine m\n  implements\n    {body}\n")
+    assert found.message == said

@@ -7,10 +7,11 @@ problems, and never with anything else (L6).
 from __future__ import annotations
 
 import random
+import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from bide.errors import LanguageError
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHARES, FILES_PER_SHARE = 6, 1700
 MOST_CHANGES = 6
+MOST_SECONDS = 2.0  # of the processor, for one file
 PIECES = [
     *"\n\t \"'`{}[]():,.|=<>+-*/$#\\\0\ufeff\u2028é待つ等待기다리다",
     *("${", "//", "    ", '"""', "wait for", "flow(x)", "steps.a.b", "1e999", "-0", "null", "timeout:"),
@@ -63,12 +65,38 @@ def broken(dice: random.Random, originals: list[str]) -> str:
     return text
 
 
+class TookTooLong(BaseException):
+    """Nothing that is tried out may swallow it."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """What takes longer of the processor's time, however busy the machine is, fails."""
+
+    def stop(*_: object) -> None:
+        raise TookTooLong(f"more than {seconds} s of the processor's time")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
 def try_out(text: str) -> None:
-    problems = check_text(text)
-    assert all(problem.message and problem.line >= 1 for problem in problems)
-    for change in (format_file, lambda text: translate(text, "ja")):
-        with suppress(LanguageError):
-            change(text)
+    with limited(MOST_SECONDS):
+        problems = check_text(text)
+        assert all(problem.message and problem.line >= 1 for problem in problems)
+        for change in (format_file, lambda text: translate(text, "ja")):
+            with suppress(LanguageError):
+                change(text)
+
+
+def test_a_file_that_takes_forever_is_a_failure() -> None:
+    with pytest.raises(TookTooLong), limited(0.01):
+        sum(_forever(0))
 
 
 @pytest.mark.parametrize("share", range(SHARES))

@@ -36,7 +36,7 @@ async def shop(stack: AsyncExitStack, tmp_path: Path, store: str = "memory://", 
     url, requests = await stack.enter_async_context(web(lambda asked: (200, {"accepted": True})))
     text = EXAMPLE.read_text(encoding="utf-8").replace("https://payments.example.com", url)
     (tmp_path / "payment.machine").write_text(translate(text, language), encoding="utf-8")
-    app, told = bide.App(), list[str]()
+    app, told = bide.App(private_hosts="127.0.0.1"), list[str]()
     app.load(tmp_path)
 
     @app.action("@mashin/actions/notifications/send")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -19,7 +21,7 @@ from tests.support.web import web
 def app_of(tmp_path: Path, text: str, language: str = "en") -> bide.App:
     path = tmp_path / "test.machine"
     path.write_text(translate(text, language), encoding="utf-8")
-    app = bide.App()
+    app = bide.App(private_hosts="127.0.0.1")  # where stand-ins for the outside are
     app.load(path)
     return app
 
@@ -73,11 +75,16 @@ def with_actions(app: bide.App, said: list[str]) -> bide.App:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 async def test_a_machine_gives_the_same_in_every_language(language: str, tmp_path: Path) -> None:
-    """L5."""
+    """L5: the same result, and the same entries in its ledger."""
     said: list[str] = []
-    async with world(with_actions(app_of(tmp_path, EVERYTHING, language), said)) as there:
-        run = await there.start("everything", {"items": [{"name": "a", "price": 3}, {"name": "b", "price": 4}]})
-        result = await there.result(run.id)
+    stories = []
+    for each in ("en", language):
+        said.clear()
+        async with world(with_actions(app_of(tmp_path, EVERYTHING, each), said)) as there:
+            run = await there.start("everything", {"items": [{"name": "a", "price": 3}, {"name": "b", "price": 4}]})
+            result = await there.result(run.id)
+            stories.append([(entry.name, entry.data.get("step")) for entry in await there.ledger(run.id)])
+    assert stories[0] == stories[1]
     names = [{"name": "a", "price": 6}, {"name": "b", "price": 8}]
     assert result == {"total": 14, "names": names, "size": "big"}
     assert said == ["14 is big"]
@@ -95,11 +102,11 @@ async def test_a_machine_runs_on_every_store(store_url: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("point", ["before", "after_code", "after_commit"])
 @pytest.mark.parametrize("step", ["one", "one#2", "sum", "word", "tell", "result"])
 async def test_a_crash_at_any_step_changes_nothing_but_the_number_of_tries(
-    step: str, point: str, tmp_path: Path
+    step: str, point: str, store_url: str, tmp_path: Path
 ) -> None:
     """D2: what was committed is not done again."""
     said: list[str] = []
-    async with world(with_actions(app_of(tmp_path, EVERYTHING), said)) as there:
+    async with world(with_actions(app_of(tmp_path, EVERYTHING), said), store=store_url) as there:
         there.crash_at(step, point)  # type: ignore[arg-type]  # one of the three
         run = await there.start("everything", {"items": [{"name": "a", "price": 3}, {"name": "b", "price": 4}]})
         result = await there.result(run.id)
@@ -225,13 +232,13 @@ machine m
 ANSWERS = {
     "the last compute result": ("compute result\n  1\ncompute result\n  2\ncompute other\n  3\n", 2),
     "else the last compute": ("compute a\n  1\ncompute b\n  2\n", 2),
-    "else null": ('emit "x"\n', None),
+    "else null": ('emit tell\n  event: "order.told"\n', None),
     "also in a branch": ("decide d\n  when true\n    compute a\n      7\n", 7),
     "also in a flow that ran": ("run flow(f)\n", 5),
 }
 
 
-@pytest.mark.parametrize(("steps", "answer"), [case for name, case in ANSWERS.items() if name != "else null"])
+@pytest.mark.parametrize(("steps", "answer"), ANSWERS.values(), ids=ANSWERS.keys())
 async def test_what_the_answer_of_a_machine_is(steps: str, answer: Any, tmp_path: Path) -> None:
     """L4."""
     body = "".join(f"    {line}\n" for line in steps.splitlines())
@@ -276,9 +283,12 @@ async def test_a_value_that_cannot_be_used_fails_the_run_at_once_in_words(
 
 
 async def test_flows_that_run_each_other_for_ever_are_stopped(tmp_path: Path) -> None:
-    text = "machine m\n  implements\n    run flow(f)\n  flows\n    flow f\n      run flow(f)\n"
+    text = (
+        "machine m\n  implements\n    run flow(f)\n  flows\n    flow f\n"
+        "      decide again\n        when input.go\n          run flow(f)\n"
+    )
     async with world(app_of(tmp_path, text)) as there:
-        run = await there.start("m")
+        run = await there.start("m", {"go": True})
         assert "run each other more than 100 deep" in str((await there.get(run.id)).error)
 
 
@@ -457,6 +467,55 @@ async def test_a_server_error_is_tried_again_and_a_refusal_is_not(
         assert "Bearer" not in error
 
 
+INNER = """
+machine fetch
+    implements
+        action get http
+            url: input.url
+        compute result
+            steps.get.body
+"""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]", "0.0.0.0"])
+async def test_an_http_action_reaches_no_inner_address_that_is_not_listed(host: str, tmp_path: Path) -> None:
+    """T57: the host may come from an input. It would be refused again, so it is not tried again."""
+    app = app_of(tmp_path, INNER)
+    app.configure(private_hosts="pay.internal,*.shop.internal")
+    async with web(lambda asked: (200, "inside")) as (url, requests), world(app) as there:
+        run = await there.start("fetch", {"url": url.replace("127.0.0.1", host)})
+        await there.advance("1h")
+        info = await there.get(run.id)
+        assert (info.status, requests) == ("failed", [])
+        assert "failed once" in str(info.error)
+        assert "which is no public address; the setting private_hosts allows it" in str(info.error)
+
+
+@pytest.mark.parametrize("listed", ["localhost", "pay.internal, LOCALHOST", "*"])
+async def test_an_http_action_reaches_an_inner_address_that_is_listed_by_its_name(listed: str, tmp_path: Path) -> None:
+    """T57, T58: the name stays in the header, and a user in the URL goes out as a header."""
+    app = app_of(tmp_path, INNER)
+    app.configure(private_hosts=listed)
+    async with web(lambda asked: (200, "inside")) as (url, requests), world(app) as there:
+        given = url.replace("127.0.0.1", "ann:pw@localhost")
+        run = await there.start("fetch", {"url": f"{given}/a b"})
+        assert await there.result(run.id) == "inside"
+        [asked] = requests
+        assert asked.path == "/a%20b"
+        assert asked.headers["host"] == url.replace("http://127.0.0.1", "localhost")
+        assert asked.headers["authorization"] == "Basic YW5uOnB3"
+
+
+@pytest.mark.parametrize("url", ["ftp://host/", "https://", "//host", "nonsense", "http://" + "a" * 70 + ".example/"])
+async def test_an_http_action_says_which_address_it_cannot_use(url: str, tmp_path: Path) -> None:
+    """T60."""
+    async with world(app_of(tmp_path, INNER)) as there:
+        run = await there.start("fetch", {"url": url})
+        info = await there.get(run.id)
+        assert (info.status, info.attempt) == ("failed", 0)
+        assert "the request cannot be sent" in str(info.error)
+
+
 async def test_each_request_of_a_loop_has_a_key_of_its_own(tmp_path: Path) -> None:
     """Else the other side would take the second for the first again."""
     text = """
@@ -495,6 +554,80 @@ async def test_a_missing_secret_fails_with_its_name(tmp_path: Path, monkeypatch:
     async with world(app_of(tmp_path, HTTP)) as there:
         run = await there.start("fetch", {"url": "http://127.0.0.1:9"})
         assert "there is no secret 'TOKEN'; set BIDE_SECRET_TOKEN" in str((await there.get(run.id)).error)
+
+
+ECHOED = """
+machine fetch
+    accepts
+        url as text
+    implements
+        action get http
+            method: "POST"
+            url: "${input.url}/x?key=${secrets.TOKEN}"
+            headers: {Authorization: "Bearer ${secrets.TOKEN}"}
+            body: {key: secrets.TOKEN}
+            retry: 0
+        compute result
+            steps.get.body
+"""
+
+SECRET = 's3cr3t/"canary"'
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (200, {"echo": {SECRET: [f"key {SECRET} it is"]}}),
+        (200, f"key {SECRET}"),
+        (400, {"bad": f"key {SECRET} is unknown"}),
+        (400, f"/x?key={quote(SECRET, safe='')} is unknown"),
+        (400, "-" * 290 + SECRET),
+        (500, SECRET),
+    ],
+)
+async def test_a_secret_that_the_other_side_repeats_is_stored_nowhere(
+    status: int, said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Secrets are never stored, nor logged: not in results, errors, the file of the store, or the logs of clients."""
+    monkeypatch.setenv("BIDE_SECRET_TOKEN", SECRET)
+    caplog.set_level(logging.DEBUG)
+    async with (
+        web(lambda asked: (status, said)) as (url, requests),
+        world(app_of(tmp_path, ECHOED), store="sqlite://") as there,
+    ):
+        run = await there.start("fetch", {"url": url})
+        await there.advance("1h")
+        info = await there.get(run.id)
+        told = repr([info, await there.ledger(run.id), await there.steps(run.id)])
+        store: Any = there.runtime.store
+        place = Path(store.path)
+        stored = b"".join(f.read_bytes() for f in place.parent.iterdir() if f.name.startswith(place.name))
+        assert requests[0].body == {"key": SECRET}
+        assert info.status == ("completed" if status == 200 else "failed")
+        assert "[redacted]" in told
+        for piece in ("s3cr3t", "canary"):
+            assert piece not in told.replace("[redacted]", "")
+            assert piece.encode() not in stored
+            assert piece not in caplog.text
+
+
+async def test_an_action_that_repeats_a_secret_has_it_stored_nowhere(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BIDE_SECRET_TOKEN", SECRET)
+    app = app_of(
+        tmp_path,
+        'machine m\n  implements\n    action say call\n      machine: "echo"\n      key: secrets.TOKEN\n'
+        "      retry: 0\n    compute result\n      steps.say\n",
+    )
+
+    @app.action("echo")
+    def echo(key: str) -> Any:
+        return {"said": key}
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("m", {})
+        assert await there.result(run.id) == {"said": "[redacted]"}
 
 
 # ---------------------------------------------------------------- models

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 
 from bide.authoring.language import words
 from bide.authoring.language.parser import parse
+from bide.authoring.language.source import Source, Span
 from bide.authoring.language.translating import translate
 from bide.errors import BadInput, LanguageError
 from tests.support.machine_files import MADE, machine_files
@@ -82,6 +85,30 @@ def test_any_file_comes_back_as_it_was(text: str) -> None:
     for language in (*OTHERS, "en"):
         chain = translate(chain, language)
     assert chain == text
+
+
+def bare(node: Any) -> Any:
+    """A tree without the places of its parts, and without the language that it is written in."""
+    match node:
+        case Span() | Source() | None | bool() | int() | float() | str():
+            return None if isinstance(node, (Span, Source)) else node
+        case tuple() | list():
+            return [bare(each) for each in node]
+        case dict():
+            return {key: bare(each) for key, each in node.items()}
+        case _:
+            names = getattr(node, "__struct_fields__", None) or [each.name for each in fields(node)]
+            parts = {name: bare(getattr(node, name)) for name in names if name not in ("language", "marks", "source")}
+            return type(node).__name__, parts
+
+
+@MADE
+@given(machine_files())
+def test_a_translated_file_is_the_same_machine(text: str) -> None:
+    """L5: not only the same words back, but the same tree in between."""
+    tree = bare(parse(text).machines)
+    for language in OTHERS:
+        assert bare(parse(translate(text, language)).machines) == tree, language
 
 
 def test_a_name_that_is_a_keyword_there_is_written_in_backticks() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import date
 from typing import Annotated, Any, Literal
 
@@ -70,6 +71,30 @@ async def quote(step: bide.Step, event: Any) -> Any:
     return await step.request("price", {"of": event}, transport="interaction-api", returns=int, timeout="48h")
 
 
+@app.workflow("caught")
+async def caught(step: bide.Step, event: Any) -> Any:
+    """One request, and a run that goes on where it came to nothing."""
+    with contextlib.suppress(bide.BideError):
+        await step.request("price", {"of": event}, transport="interaction-api", returns=int, timeout="48h")
+    return await step.wait_for_signal("gate", signal=f"gate-{step.run_id}", timeout="30d")
+
+
+@app.workflow("quotes")
+async def quotes(step: bide.Step, event: Any) -> Any:
+    """Two requests, and one wait for both."""
+    return await step.request_each("prices", [1, 2], transport="interaction-api", returns=int, timeout="48h")
+
+
+rows = app.pipeline("rows").expand(list).wait_external(
+    "prices", transport="interaction-api", returns=int, timeout="48h"
+).collect(list)  # fmt: skip
+
+
+@app.workflow("event")
+async def event_wait(step: bide.Step, event: Any) -> Any:
+    return (await step.wait_for_event("shipped", event="order.*", timeout="48h")).data
+
+
 SEEN: dict[str, str] = {}
 
 
@@ -123,6 +148,26 @@ async def form(step: bide.Step, user: str) -> Any:
         "form", timeout="1d", returns=Everything, title="Please decide", description="It is urgent."
     )
     await step.run("begin", send_link, user, cb.url)
+    return await cb
+
+
+class Defaulted(msgspec.Struct):
+    approved: bool = True
+    reason: str = ""
+
+
+class Note(msgspec.Struct):
+    note: str = "x"
+
+
+ASKED: dict[str, Any] = {"default": Defaulted, "anything": Any, "nothing needed": Note}
+
+
+@app.workflow("pressed")
+async def pressed(step: bide.Step, kind: str) -> Any:
+    """Forms that could be sent as they are."""
+    cb = await step.callback("form", timeout="1d", returns=ASKED[kind], title="Please decide")
+    await step.run("begin", send_link, kind, cb.url)
     return await cb
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from bide.core.schema import problems
 from bide.server.calls import problems_of
-from bide.server.forms import Field, form_of, read_form, with_errors
+from bide.server.forms import Field, answers_untouched, form_of, read_form, say_what_to_choose, with_errors
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -44,9 +44,9 @@ def shown(schema: Any) -> dict[str, Field]:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("approved", "true"),
-        ("size", '"small"'),
-        ("colours", ['"blue"']),
+        ("approved", ""),  # T17: nothing is chosen beforehand
+        ("size", ""),
+        ("colours", ""),
         ("tags", ""),
         ("lines", "one\ntwo"),
         ("amount", "0.5"),
@@ -90,7 +90,8 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (LIST, "aa\nb", "Line 2: Please write at least 2 characters."),
     ({"type": "array", "items": {"enum": [1, 2]}, "minItems": 1}, "", "Please choose at least 1 of these."),
     ({"anyOf": [{"type": "object"}, {"type": "integer"}]}, "{x", "This is not what is asked for here."),
-    ({"type": "array", "items": {"type": "integer"}}, '[1, "x"]', "This is not what is asked for here."),
+    ({"type": "array", "items": {"type": "integer"}}, "1\nx", "Line 2: Please give a whole number."),
+    ({"type": "array", "items": {"type": "array"}}, "[1, 2]", "This is not what is asked for here."),
 ]
 
 
@@ -118,3 +119,49 @@ def test_all_that_is_missing_is_said_and_what_has_no_field_is_not_forgotten() ->
     fields = form_of(schema, {})
     assert not with_errors(fields, wrong), "minProperties belongs to no field"
     assert [field.error for field in fields] == ["Please fill this in.", "Please choose one.", "Please fill this in."]
+
+
+def test_T17_a_choice_with_a_default_is_made_all_the_same() -> None:
+    fields = form_of(SCHEMA, {"data.amount": ["1"]})
+    assert say_what_to_choose(fields)
+    assert [field.name for field in fields if field.error] == ["data.approved", "data.size"]
+    assert not say_what_to_choose(form_of(SCHEMA, {"data.approved": ["false"], "data.size": ['"large"']}))
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_answer"),
+    [
+        (SCHEMA, False),
+        ({"type": "boolean", "default": True}, False),
+        ({"enum": ["a"], "default": "a"}, False),
+        ({}, True),
+        (None, True),
+        ({"type": "string"}, False),
+        ({"type": ["string", "null"]}, True),
+        ({"type": "object", "properties": {"note": {"type": "string"}}}, True),
+        ({"type": "object", "properties": {"amount": {"type": "integer", "default": 5}}}, True),
+        ({"type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]}, False),
+        ({"type": "object", "properties": {"tags": {"type": "array", "items": {"enum": [1]}}}}, True),
+    ],
+)
+def test_T17_it_is_known_whether_a_form_would_be_an_answer_as_it_is_shown(schema: Any, is_answer: bool) -> None:
+    assert answers_untouched(schema) is is_answer
+
+
+def test_a_field_is_called_what_its_schema_calls_it() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "amount": {"type": "integer", "title": "Amount in EUR"},
+            "due": {"anyOf": [{"type": "string", "title": "Pay by"}, {"type": "null"}]},
+            "to": {"$ref": "#/$defs/Person"},
+        },
+        "$defs": {"Person": {"title": "Person", "type": "object", "properties": {"name": {"type": "string"}}}},
+    }
+    assert [field.label for field in form_of(schema)] == ["Amount in EUR", "Pay by", "To"]
+
+
+def test_numbers_are_written_one_per_line() -> None:
+    schema = {"type": "object", "properties": {"sizes": {"type": "array", "items": {"type": "number"}}}}
+    assert shown(schema)["sizes"].hint == "One per line"
+    assert read_form(schema, {"data.sizes": ["1\r\n2,5\r\n"]}) == {"sizes": [1, 2.5]}

@@ -60,6 +60,10 @@ async def test_a_hostile_body_gets_a_4xx_that_says_what_is_wrong(store_url: str,
     [
         ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415),
         ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        ({"Content-Type": "multipart/form-data; boundary=x"}, 415),
+        ({"Content-Type": "application/json; charset=utf-16"}, 415),
+        ({}, 201),  # who says nothing means JSON: keys travel in a header of their own, so no browser can be made to
         ({"Content-Type": "application/json; charset=latin-1"}, 415),
         ({"Content-Type": "application/json", "Idempotency-Key": "x" * 300}, 400),
     ],

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from bide.core.access import SCOPES, Key, key_hash, new_key
+from bide.server import keys
+from bide.stores.interface import Executed
 from bide.testing import world
 from bide.testing.world import World
 from tests.server.shop import app
@@ -126,3 +131,58 @@ async def test_the_order_of_the_checks(store_url: str) -> None:
         assert code(await sender.post(late, json={}))[0] == 410
         assert code(await sender.post(known, json={}))[0] == 422
         assert (await w.get(run.id)).status == "waiting"
+
+
+@asynccontextmanager
+async def a_batch_that_hangs(w: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[asyncio.Event]:
+    """The commit of one answer, under way until the event is set, or to the end."""
+    go_on, began = asyncio.Event(), asyncio.Event()
+    execute = w.runtime.store.execute
+
+    async def slowly(commands: Sequence[Any], offer: Any = None) -> Executed:
+        began.set()
+        await go_on.wait()
+        return await execute(commands, offer)
+
+    run = await w.start("outreach")
+    monkeypatch.setattr(w.runtime.store, "execute", slowly)
+    answering = asyncio.create_task(
+        w.http().post(f"/v1/signals/approval-{run.id}/complete", json={"data": {"approved": True}})
+    )
+    await began.wait()
+    try:
+        yield go_on
+    finally:
+        go_on.set()
+        assert (await answering).status_code == 200
+
+
+async def test_requests_that_come_while_a_batch_is_committed_share_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world(app) as w:
+        http, looks, look = w.http(), 0, w.runtime.store.key
+
+        async def counted(hash: str) -> Any:
+            nonlocal looks
+            looks += 1
+            return await look(hash)
+
+        monkeypatch.setattr(keys, "LONGEST_REST", 60.0)
+        async with a_batch_that_hangs(w, monkeypatch) as go_on:
+            monkeypatch.setattr(w.runtime.store, "key", counted)
+            asked = [asyncio.create_task(http.get("/v1/runs")) for _ in range(50)]
+            for _ in range(500):
+                await asyncio.sleep(0)  # all of them get as far as they can
+            assert looks == 0
+            go_on.set()
+            assert {response.status_code for response in await asyncio.gather(*asked)} == {200}
+        assert looks == 1
+
+
+async def test_a_batch_that_hangs_holds_up_no_read_and_no_revocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world(app) as w:
+        http = w.http()
+        http.headers["Authorization"] = f"Bearer {await a_key(w)}"
+        async with a_batch_that_hangs(w, monkeypatch):
+            assert (await http.get("/v1/runs")).status_code == 200
+            assert await w.runtime.store.revoke_key("key_1")
+            assert code(await http.get("/v1/runs")) == (401, "unauthorized")

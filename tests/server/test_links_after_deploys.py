@@ -17,6 +17,8 @@ import pytest
 import bide
 from tests.server.test_signals_over_http import code
 
+OLD, NEW = "s1:0123456789abcdef0123", "s2:fedcba9876543210fedc"
+
 
 class Yesterday(msgspec.Struct):
     approved: bool
@@ -44,11 +46,9 @@ def lasting_store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 class Deployed:
     """One process with one version of the code, on a store that outlives it."""
 
-    def __init__(self, store: str, returns: Any) -> None:
+    def __init__(self, store: str, returns: Any, secrets: str = OLD) -> None:
         self.links: asyncio.Queue[str] = asyncio.Queue()
-        self.app = bide.App(
-            "shop", store=store, resume_secrets="s1:0123456789abcdef0123", public_url="http://shop.test"
-        )
+        self.app = bide.App("shop", store=store, resume_secrets=secrets, public_url="http://shop.test")
 
         @self.app.workflow("verify")
         async def verify(step: bide.Step, user: str) -> Any:
@@ -110,9 +110,38 @@ async def test_a_schema_that_became_another_takes_the_old_answer_and_says_why_th
 
         assert (code(new), old.status_code) == ((422, "invalid"), 200)
         assert (await client.get(run_id)).held == "history_mismatch"
-        assert "the stored result of step 'kyc' is no" in str(why)
+        assert "the stored answer of step 'kyc' is no" in str(why)
 
     again = Deployed(lasting_store, Yesterday)
     async with again.serving():
         await again.app.client().retry(run_id)
         assert await again.app.client().result(run_id, timeout="2m") == {"approved": True}
+
+
+async def test_a_link_works_after_a_rotation_and_a_restart_and_says_why_once_its_secret_is_retired(
+    lasting_store: str,
+) -> None:
+    """W4, law 9, T10: OLD, then NEW,OLD, then NEW alone, each in a process of its own."""
+    (first_run, first), (last_run, last) = await given_away(lasting_store), await given_away(lasting_store)
+
+    rotated = Deployed(lasting_store, Yesterday, f"{NEW},{OLD}")
+    async with rotated.serving() as http:
+        page = await http.get(first)
+        taken = await http.post(first, json={"approved": True})
+        assert (page.status_code, taken.status_code) == (200, 200)
+        assert await rotated.app.client().result(first_run, timeout="2m") == {"approved": True}
+
+    retired = Deployed(lasting_store, Yesterday, NEW)
+    async with retired.serving() as http:
+        refused = await http.post(last, json={"approved": True})
+        page = await http.get(last)
+        fresh_run = await retired.app.client().start("verify", "bob")
+        fresh = await http.post(await retired.links.get(), json={"approved": False})
+
+        assert code(refused) == (404, "not_found")
+        assert "no longer known" in refused.json()["detail"]
+        assert (page.status_code, "text/html" in page.headers["content-type"]) == (404, True)
+        assert "too old" in page.text
+        assert (await retired.app.client().get(last_run)).status == "waiting"
+        assert fresh.status_code == 200
+        assert await fresh_run.result(timeout="2m") == {"approved": False}

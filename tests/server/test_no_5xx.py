@@ -6,11 +6,16 @@ import re
 from random import Random
 from typing import Any
 
+import pytest
+
+import bide
 from bide.server import ENDPOINTS
+from bide.server.router import Api
 from bide.testing import world
 from tests.server.shop import app
 
 TRIES = 40
+SHAPES = ("quote", "caught", "quotes", "rows", "event")  # what waits and interactions can be of, beside tasks
 ODD: list[Any] = [
     None, True, 0, -1, 1.5, 2**62, "", "x", "order", "outreach", "run_1", "wait_1_1", "int_1_1_0", "\x07", "é" * 300,
     "1d", "soon", "2030-01-01T00:00:00Z", [], [1], {}, {"a": 1},
@@ -24,19 +29,22 @@ async def test_no_combination_of_odd_values_makes_a_5xx(store_url: str) -> None:
         http = w.http()
         run, task, _ = await w.start("outreach"), await w.start("task"), await w.start("told")
         [letter] = await w.dead_letters()
-        [interaction] = await w.client().interactions(run_id=task.id)
+        shapes = [await w.start(name, [1, 2]) for name in SHAPES]
         [wait] = await w.waits(run_id=run.id)
+        waits = [each.id for shape in (task, *shapes) for each in await w.waits(run_id=shape.id)]
+        asked = [each.id for shape in (task, *shapes) for each in await w.client().interactions(run_id=shape.id)]
         ids = {
             "run_id": [run.id, task.id, "run_7", "%00", "%C3%A9"],
-            "wait_id": [wait.id, interaction.wait_id, "wait_x", "wait_1_999999999999"],
-            "interaction_id": [interaction.id, "int_1_1_1", "int_x"],
+            "wait_id": [wait.id, *waits, "wait_x", "wait_1_999999999999"],
+            "interaction_id": [*asked, "int_1_1_1", "int_x"],
             "signal_id": [f"approval-{run.id}", "x", "run_1", "a%2Fb", "%F0%9F%98%80"],
             "unused_id": ["x", "msg_1"],
             "letter_id": [letter.id, "x", "a%2Fb"],
             "token": ["x", "a.b.c", "s1.e30.AAAA"],
         }
         for endpoint in ENDPOINTS:
-            for _ in range(TRIES):
+            is_of_many = "{wait_id}" in endpoint.path or "{interaction_id}" in endpoint.path
+            for _ in range(3 * TRIES if is_of_many else TRIES):
                 path = re.sub(r"\{(\w+)\}", lambda match: dice.choice(ids[match[1]]), endpoint.path)
                 body, query = _some(dice, endpoint.body, 0.7), _some(dice, endpoint.query, 0.4)
                 keys = {"Idempotency-Key": dice.choice("abc")} if dice.random() < 0.3 else {}
@@ -48,6 +56,76 @@ async def test_no_combination_of_odd_values_makes_a_5xx(store_url: str) -> None:
                 assert response.status_code < 500, (endpoint.method, path, body, query, response.text)
 
 
+DURATIONS: list[Any] = [
+    "9999999d", "999999d", "36500d", "P9999Y", "PT1H", 1e15, 9e11, -1, 0, "0s", "-1s", "1e9", "inf", "nan", "٣d", "²s",
+    " 1h ", "1h\u00a0",
+]  # fmt: skip
+MOMENTS: list[Any] = [
+    "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59", "2030-01-01T00:00:00", "9999-12-31T23:59:59Z",
+    "0001-01-01T00:00:00Z", "2030-13-01T00:00:00Z", "2030-01-01T24:00:00Z", "1T", "2030-01-01T00:00:00+99:99",
+]  # fmt: skip
+NUMBERS = ["²", "٣", "-1", "1e3", "9" * 30, "2147483648", "9223372036854775808"]
+CURSORS = [
+    "", "x", "/", "\u202e", "é", "x" * 7000, "run_1\n/1", "run_1\n", f"run_{'x' * 5000}", "2030-01-01T00:00:00Z",
+    "2030-01-01/x", "2030-01-01T00:00:00Z/", f"2030-01-01T00:00:00Z/{'x' * 5000}", f"int_{'x' * 5000}_1_0",
+    *(f"run_1/{number}" for number in NUMBERS),
+    *(f"int_1_{number}_0" for number in NUMBERS), *(f"int_1_1_{number}" for number in NUMBERS),
+    *(f"{moment}/x" for moment in MOMENTS if not moment.endswith("Z")),
+]  # fmt: skip
+LISTS = ("/v1/runs", "/v1/waits", "/v1/interactions", "/v1/dead-letters")
+
+
+async def test_T46_a_cursor_that_no_page_gave_out_is_400(store_url: str) -> None:
+    """H3, T46: also one of the right shape, with what no column could hold."""
+    async with world(app, store_url) as w:
+        http = w.http()
+        for path in LISTS:
+            for cursor in CURSORS:
+                answer = await http.get(path, params={"cursor": cursor})
+                assert (answer.status_code, answer.json()["code"]) == (400, "bad_cursor"), (path, cursor, answer.text)
+
+
+async def test_H3_no_time_is_too_long_or_too_far_away(store_url: str) -> None:
+    async with world(app, store_url, audit=False) as w:  # the end of the calendar is no moment to stop at
+        http, run = w.http(), await w.start("order")
+        for given in (*DURATIONS, *MOMENTS):
+            task = await w.start("task")
+            [wait] = await w.waits(run_id=task.id)
+            tried = [
+                await http.patch(f"/v1/waits/{wait.id}", json={"deadline": given, "reason": "r"}),
+                await http.post("/v1/runs", json={"definition": "order", "delay": given}),
+                await http.post(f"/v1/signals/held-{task.id}/complete", json={"data": 1, "hold": given}),
+                await http.get("/v1/waits", params={"older_than": given}),
+                await http.get("/v1/interactions", params={"older_than": given}),
+                await http.get(f"/v1/runs/{task.id}/result", params={"wait": given}),
+            ]
+            start = {"definition": "order", "delay": given}
+            both = {"correlation_key": f"key-{task.id}", "name": "paid", "start": start}
+            tried.append(await http.post("/v1/signals", json=both))
+            assert [answer.text for answer in tried if answer.status_code >= 500] == [], given
+        for change in (w.client().update_waits(to_group="all", reason="r", older_than="999999d"),):
+            with pytest.raises(bide.BadInput, match="calendar"):
+                await change
+        assert (await http.get(f"/v1/runs/{run.id}")).status_code == 200
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "GET", "POST"])
+async def test_H3_a_target_that_is_no_path_is_404(method: str) -> None:
+    """`OPTIONS *` asks about the server as a whole; nothing of ours is there."""
+    async with world(app) as w:
+        sent: list[Any] = []
+
+        async def opened() -> Any:
+            return w.runtime
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": method, "path": "*", "raw_path": b"*", "headers": [(b"host", b"x")]}
+        await Api(opened, ENDPOINTS)(scope, None, send)  # type: ignore[arg-type]  # nothing is read
+        assert sent[0]["status"] == 404
+
+
 def _some(dice: Random, type_: Any, share: float) -> dict[str, Any]:
-    names = type_.__struct_fields__ if type_ is not None else ()
+    names = getattr(type_, "__struct_fields__", ())
     return {name: dice.choice(ODD) for name in names if dice.random() < share}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import date
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -16,10 +16,9 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 import bide
-from bide.engine.runtime import Runtime
-from bide.server import Server, listening
 from bide.testing import world
 from bide.testing.world import World
+from tests.support.doors import served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
@@ -70,6 +69,13 @@ async def refund(step: bide.Step, name: str) -> Any:
     return await callback
 
 
+@app.workflow("anything")
+async def anything(step: bide.Step, name: str) -> Any:
+    callback = await step.callback("form", timeout="1d", returns=Any, title="Is there anything to add?")
+    await step.run("tell", keep_link, name, callback.url)
+    return await callback
+
+
 class Desk:
     """A world whose HTTP API listens on a socket, and the browser that looks at it."""
 
@@ -78,9 +84,9 @@ class Desk:
         self._url = url
         self._browser = browser
 
-    async def asked(self, name: str) -> tuple[str, str]:
+    async def asked(self, name: str, definition: str = "refund") -> tuple[str, str]:
         """The id of a run that waits, and the link that answers it."""
-        run = await self.world.start("refund", name)
+        run = await self.world.start(definition, name)
         return run.id, f"{self._url}/resume/{LINKS[name].rpartition('/')[2]}"
 
     @asynccontextmanager
@@ -110,26 +116,12 @@ async def desk() -> AsyncIterator[Desk]:
         await browser.close()
 
 
-@asynccontextmanager
-async def served(w: World) -> AsyncIterator[str]:
-    async def opened() -> Runtime:
-        return w.runtime
-
-    stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
-    server = listening.listener(Server(opened), "127.0.0.1", 0)
-    serving = asyncio.create_task(listening.listen(server, stop, port.set_result))
-    try:
-        yield f"http://127.0.0.1:{await port}"
-    finally:
-        stop.set()
-        await serving
-
-
 async def fill(page: Page, invoice: str = "R-7", amount: str = "12") -> None:
     await page.get_by_label("Invoice").fill(invoice)
     await page.get_by_role("group", name="Approved").get_by_label("Yes").check()
     await page.get_by_label("Amount").fill(amount)
     await page.get_by_label("late").check()
+    await page.get_by_label("Size").select_option("m")
 
 
 async def send(page: Page) -> None:
@@ -146,7 +138,7 @@ async def test_a_form_is_answered_with_the_keyboard_alone(desk: Desk) -> None:
     run, link = await desk.asked("keyboard")
     async with desk.tab(link) as page:
         press: Callable[[str], Awaitable[None]] = page.keyboard.press
-        for typed in ("R-42", None, "30", None):  # invoice, approved, amount, reason
+        for typed in ("R-42", None, "30", None, "m"):  # invoice, approved, amount, reason, size
             await press("Tab")
             await (page.keyboard.type(typed) if typed else press("Space"))
         for _ in range(30):
@@ -233,3 +225,31 @@ async def test_looking_decides_nothing_and_a_second_answer_is_told_so(desk: Desk
         await expect(other.get_by_role("alert")).to_contain_text("answered already")
         await expect(other.get_by_role("button")).to_have_count(0)
     assert (await desk.world.result(run))["amount"] == 1
+
+
+@pytest.mark.parametrize("width", [DESKTOP, PHONE])
+async def test_every_page_has_its_picture(desk: Desk, width: int, tmp_path: Path) -> None:
+    """W5: to be looked at, in the folder that pytest keeps; and nothing scrolls sideways on any of them."""
+    _, link = await desk.asked(f"pictures at {width}")
+    _, open_link = await desk.asked(f"more pictures at {width}", "anything")
+
+    async def picture(page: Page, name: str) -> None:
+        assert await page.screenshot(path=tmp_path / f"{name}-{width}.png", full_page=True)
+        assert await has_no_sideways_scroll(page), name
+
+    async with desk.tab(link, width, script=False) as page:
+        await picture(page, "form")
+        await fill(page, invoice="seven")
+        await send(page)
+        await picture(page, "wrong")
+        await page.get_by_label("Invoice").fill("R-7")
+        await send(page)
+        await picture(page, "thanks")
+        await page.goto(link)
+        await picture(page, "gone")
+        await page.goto(f"{link}x")
+        await picture(page, "broken-link")
+        await page.goto(open_link)
+        await picture(page, "anything")
+        await page.goto(f"{link.partition('/resume')[0]}/docs")
+        await picture(page, "docs")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +9,6 @@ import httpx
 import pytest
 
 import bide
-from bide.client.remote import RemoteClient
 from bide.testing import world
 from bide.testing.world import World
 from tests.server.shop import app
@@ -102,19 +100,6 @@ async def test_tasks_and_events_over_http(store_url: str) -> None:
         assert moved.deadline is not None
         assert (await client.answer(task.id, {"approved": True}, by="ann")).outcome == "woke"
         assert (await client.emit("order.shipped", {"order": 1}, id="evt-1")).started == 0
-
-
-def test_it_has_every_method_of_the_client_in_process() -> None:
-    """§12: the same methods, with the same parameters but `connection=`."""
-    for name, method in inspect.getmembers(bide.Client, inspect.iscoroutinefunction):
-        if name.startswith("_"):
-            continue
-        theirs = inspect.signature(method).parameters
-        ours = inspect.signature(getattr(RemoteClient, name)).parameters
-        takes_more = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in ours.values())
-        missing = set(theirs) - set(ours) - {"connection"}
-        assert takes_more or not missing, f"{name}: {missing}"
-        assert hasattr(bide.SyncClient, name), name
 
 
 async def test_start_or_signal_is_one_call(store_url: str) -> None:

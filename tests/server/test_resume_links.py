@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from bide.core.tokens import Signer, parse_secrets
-from bide.server.tries import MOST
+from bide.server import Server, tries
+from bide.server.tries import GUESSES, MISFITS
 from bide.testing import world
 from bide.testing.world import World
 from tests.server.shop import SEEN, app
@@ -349,22 +350,97 @@ async def test_W5_everything_that_was_left_out_is_asked_for_at_once(store_url: s
         assert (await w.get(run_id)).status == "waiting"
 
 
+@pytest.mark.parametrize("kind", ["default", "anything", "nothing needed"])
+async def test_T17_pressing_the_button_alone_decides_nothing(store_url: str, kind: str) -> None:
+    """Also where everything has a default, or anything would be an answer."""
+    async with world(app, store_url) as w:
+        run = await w.start("pressed", kind)
+        path, http = urlsplit(SEEN[kind]).path, anonymous(w)
+        page = (await http.get(path)).text
+        assert " checked" not in page
+        pressed = await http.post(path, data=fields(page))
+        assert pressed.status_code == 422
+        assert (await w.get(run.id)).status == "waiting"
+        chosen = {"data.approved": "false"} if kind == "default" else {"confirm": "yes"}
+        assert (await http.post(path, data={**fields(page), **chosen})).status_code == 200
+        assert await w.result(run.id) == {
+            "default": {"approved": False, "reason": ""}, "anything": None, "nothing needed": {"note": "x"},
+        }[kind]  # fmt: skip
+
+
 async def test_so_many_invalid_answers_a_minute_are_noted_and_a_good_one_is_taken_all_the_same(store_url: str) -> None:
     """T12: whoever sends rubbish to a link does not fill the ledger, and does not lock the right answer out."""
     async with world(app, store_url) as w:
         run_id, path = await link(w, user="rubbish")
         http = anonymous(w)
-        tries = [await http.post(path, json={"approved": n}) for n in range(MOST + 1)]
-        assert [response.status_code for response in tries] == [422] * MOST + [429]
+        tries = [await http.post(path, json={"approved": n}) for n in range(MISFITS + 1)]
+        assert [response.status_code for response in tries] == [422] * MISFITS + [429]
         assert tries[-1].headers["retry-after"] == "60"
         noted = [entry for entry in await w.ledger(run_id) if entry.name == "await_answer_rejected"]
-        assert len(noted) == MOST
+        assert len(noted) == MISFITS
         w.clock.advance(timedelta(minutes=1))
         assert (await http.post(path, json={"approved": 1})).status_code == 422
-        for _ in range(MOST):
+        for _ in range(MISFITS):
             last = await http.post(path, json={"approved": 1})
         assert last.status_code == 429
         assert (await http.post(path, json={"approved": True})).status_code == 200
+
+
+def from_(w: World, address: str) -> httpx.AsyncClient:
+    """Whoever has this address."""
+
+    async def opened() -> Any:
+        return w.runtime
+
+    transport = httpx.ASGITransport(Server(opened), client=(address, 1234))
+    return httpx.AsyncClient(transport=transport, base_url="http://bide.test")
+
+
+async def test_T01_so_many_guesses_a_minute_are_429_and_the_right_token_is_taken_all_the_same(store_url: str) -> None:
+    """T01: whoever guesses is told to wait, without a look at the store, and locks nobody out."""
+    async with world(app, store_url) as w:
+        _, path = await link(w, user="guessed")
+        guesser, other = from_(w, "203.0.113.9"), from_(w, "198.51.100.7")
+        before = w.runtime.store.round_trips
+        guesses = [await guesser.post(f"/resume/guess-{n}", json=True) for n in range(GUESSES // 2)]
+        guesses += [await guesser.get(f"/resume/guess-{n}") for n in range(GUESSES // 2)]
+        assert {response.status_code for response in guesses} == {404}
+
+        refused = await guesser.post("/resume/guess", json=True)
+        unread = await guesser.post("/resume/guess", content=b"{" * 10_000_000)
+        page = await guesser.get("/resume/guess")
+        form = await guesser.post("/resume/guess", data={"form": "x"})
+        assert code(refused) == code(unread) == (429, "too_many_requests")
+        assert page.status_code == form.status_code == 429
+        assert "text/html" in page.headers["content-type"]
+        assert {response.headers["retry-after"] for response in (refused, unread, page, form)} == {"60"}
+        assert (await other.get("/resume/guess")).status_code == 404
+        assert w.runtime.store.round_trips == before
+
+        w.clock.advance(timedelta(minutes=1))
+        assert (await guesser.get("/resume/guess")).status_code == 404
+        for _ in range(GUESSES):
+            last = await guesser.get("/resume/guess")
+        assert last.status_code == 429
+        assert (await guesser.post(path, json={"approved": True})).status_code == 200
+
+
+async def test_T01_guesses_from_many_addresses_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T01: of an IPv6 address the network counts, and all senders together have a limit too."""
+    monkeypatch.setattr(tries, "ALL_GUESSES", GUESSES + 10)
+    async with world(app) as w:
+        statuses = [(await from_(w, f"2001:db8::{n:x}").get("/resume/x")).status_code for n in range(GUESSES + 1)]
+        assert statuses == [404] * GUESSES + [429]
+        others = [(await from_(w, f"203.0.113.{n}").get("/resume/x")).status_code for n in range(11)]
+        assert others == [404] * 10 + [429]
+
+
+def test_T01_what_is_remembered_of_guesses_has_a_limit() -> None:
+    """T01: a million senders take no more room than ten thousand."""
+    counted = tries.Tries(GUESSES, remembered=100)
+    for n in range(1_000):
+        assert counted.count(f"sender {n}", now=0.0) == 0
+        assert len(counted) <= 100
 
 
 async def test_W5_a_link_that_leads_nowhere_tells_people_what_to_do(store_url: str) -> None:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from itertools import islice
+from typing import Any
+
+from bide.server import Server
+from bide.server.places import POLLS
 from bide.testing import world
 from tests.server.shop import app
 from tests.server.test_signals_over_http import code
@@ -136,3 +142,59 @@ async def test_the_definitions_of_the_app_are_listed() -> None:
 
         assert names == sorted(names)
         assert {"order", "outreach"} <= set(names)
+
+
+async def held_open(api: Any, path: str, key: str, gone: asyncio.Event) -> list[Any]:
+    """What is sent to a client that waits for an answer until it hangs up."""
+    sent: list[Any] = []
+    path, _, query = path.partition("?")
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [(b"authorization", key.encode()), (b"host", b"bide.test")],
+        "client": ("203.0.113.9", 1234),
+    }
+    told = iter([{"type": "http.request"}])
+
+    async def receive() -> Any:
+        for message in told:
+            return message
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await api(scope, receive, send)
+    return sent
+
+
+async def test_T47_clients_that_wait_take_their_own_places_alone_and_give_them_back(store_url: str) -> None:
+    """T47: so many for each key; meanwhile everything else is answered, and whoever hangs up holds nothing."""
+    async with world(app, store_url, longest_poll="1h") as w:
+        run = await w.start("outreach")
+        http, other, gone = w.http(settle=False), w.http(settle=False), asyncio.Event()
+        waits, path = f"/v1/runs/{run.id}/result?wait=1h", f"/v1/runs/{run.id}/result?wait=0s"
+        assert (await http.get(path)).status_code == 202
+
+        async def opened() -> Any:
+            return w.runtime
+
+        api, key = Server(opened), http.headers["Authorization"]
+        waiting = [asyncio.create_task(held_open(api, waits, key, gone)) for _ in range(POLLS + 100)]
+        for refusal in islice(asyncio.as_completed(waiting), 100):
+            assert await refusal  # they found no place
+        refused = await http.get(path)
+        assert code(refused) == (429, "too_many_requests")
+        assert refused.headers["retry-after"] == "5"
+        assert (await http.get("/v1/runs")).status_code == 200
+        assert (await other.get(path)).status_code == 202
+
+        gone.set()
+        told = await asyncio.gather(*waiting)
+        assert [start["status"] for start, *_ in filter(None, told)] == [429] * 100
+        assert told.count([]) == POLLS
+        assert (await http.get(path)).status_code == 202
+        assert w.runtime.awaited_ends == 0

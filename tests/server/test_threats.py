@@ -3,21 +3,119 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 import bide
+from bide.stores.sqlite import SqliteStore
 from bide.testing import world
+from bide.testing.world import World
 from tests.server.shop import app
 from tests.server.test_resume_links import anonymous, fields, link, reach
 from tests.server.test_signals_over_http import code
 
 ROOT = Path(__file__).parents[2]
 YES, NO = {"approved": True}, {"approved": False}
+
+
+def two_links() -> tuple[bide.App, list[str]]:
+    """One run with two callbacks, one after the other, and where their links go."""
+    apart = bide.App("apart", store="memory://")
+    sent: list[str] = []
+
+    @apart.workflow("both")
+    async def both(step: bide.Step, input: Any) -> list[Any]:
+        answers = []
+        for name in ("first", "second"):
+            cb = await step.callback(name, timeout="1d", returns=bool)
+            await step.run(f"send {name}", sent.append, urlsplit(cb.url).path)
+            answers.append(await cb)
+        return answers
+
+    return apart, sent
+
+
+async def test_T07_the_link_of_one_wait_never_answers_another_of_the_same_run(store_url: str) -> None:
+    """T07: used up, it is refused, also while the next wait of its run is open."""
+    apart, sent = two_links()
+    async with world(apart, store_url) as w:
+        run, http = await w.start("both"), anonymous(w)
+        assert (await http.post(sent[0], json=True)).status_code == 200
+        assert (await http.post(sent[0], json=False)).status_code == 410
+        assert (await w.get(run.id)).status == "waiting"
+        assert (await http.post(sent[1], json=False)).status_code == 200
+        assert await w.result(run.id) == [True, False]
+
+
+@pytest.mark.parametrize("store_url", ["sqlite", "postgres"], indirect=True)  # what outlives the process
+async def test_T08_who_steals_the_database_has_no_token(store_url: str) -> None:
+    """T08: neither whole nor by its signature, in no table."""
+    apart, sent = two_links()
+    async with world(apart, store_url) as w:
+        await w.start("both")
+        await anonymous(w).post(sent[0], json="no boolean")
+        await anonymous(w).post(sent[0], json=True)
+        stolen = await everything_in(w)
+        assert "both" in stolen
+        for path in sent:
+            token = path.rpartition("/")[2]
+            assert token not in stolen
+            assert token.rpartition(".")[2] not in stolen
+
+
+async def test_T11_no_token_gets_into_our_logs(store_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """T11: good, repeated, invalid and forged, with everything logged."""
+    caplog.set_level(logging.DEBUG)
+    apart, sent = two_links()
+    async with world(apart, store_url) as w:
+        await w.start("both")
+        http, forged = anonymous(w), sent[0][:-6] + "AAAAAA"
+        for path, body in ((forged, True), (sent[0], "no boolean"), (sent[0], True), (sent[0], False)):
+            await http.post(path, json=body)
+            await http.get(path)
+    ours = [
+        record for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))
+    ]  # the sender's own
+    for path in (forged, *sent):
+        assert not [record for record in ours if path.rpartition("/")[2] in record.getMessage()]
+
+
+@pytest.mark.parametrize("where", ["query", "body", "cookie", "basic"])
+async def test_T28_a_key_anywhere_but_in_its_header_is_401(where: str) -> None:
+    """T28, H1."""
+    async with world(app) as w:
+        key = w.http().headers["Authorization"].removeprefix("Bearer ")
+        http = anonymous(w)
+        body: dict[str, Any] = {"definition": "order", "input": {}}
+        match where:
+            case "query":
+                response = await http.post("/v1/runs", params={"key": key, "access_token": key}, json=body)
+            case "body":
+                response = await http.post("/v1/runs", json={**body, "key": key})
+            case "cookie":
+                response = await http.post("/v1/runs", headers={"Cookie": f"key={key}; session={key}"}, json=body)
+            case _:
+                response = await http.post("/v1/runs", auth=httpx.BasicAuth(key, key), json=body)
+        assert response.status_code == 401
+
+
+async def everything_in(w: World) -> str:
+    """All that the store has written, as text: a file with its log, or the rows of every table."""
+    store: Any = w.runtime.store
+    if isinstance(store, SqliteStore):
+        files = Path(store.path).parent.glob(f"{Path(store.path).name}*")
+        return "".join(file.read_bytes().decode("latin-1") for file in files)
+    async with store.connection() as connection:
+        schema = store._address.schema
+        tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1", schema)
+        rows = [await connection.fetch(f'SELECT t::text FROM "{schema}"."{name}" t') for (name,) in tables]
+    return "".join(text for found in rows for (text,) in found)
 
 
 async def test_T22_of_approve_and_reject_at_once_the_first_stands_and_the_other_is_told(store_url: str) -> None:

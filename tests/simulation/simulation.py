@@ -491,7 +491,7 @@ class Simulation:
             for spins in itertools.count():
                 await asyncio.sleep(0 if spins < 20 else 0.0005)  # a store with threads of its own takes a moment
                 turns = sum(len(process.engine._tasks) for process in self.processes)
-                flushing = any(process.runtime.committer._flushing is not None for process in self.processes)
+                flushing = any(not process.runtime.committer.is_idle for process in self.processes)
                 if turns <= self.gate.standing and not flushing:
                     return
 

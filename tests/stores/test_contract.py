@@ -54,3 +54,17 @@ class TestPostgresStore(StoreContract):
                 return store
 
             yield open_store
+
+
+class TestPostgresStoreOfOtherVersions(StoreContract):
+    @pytest.fixture
+    async def open_store(self, other_postgres_used_url: str) -> AsyncIterator[OpenStore]:
+        async with AsyncExitStack() as opened:
+
+            async def open_store(now: Now) -> Store:
+                store = PostgresStore(other_postgres_used_url, now=now, migrate=True)
+                await store.open()
+                opened.push_async_callback(store.close)
+                return store
+
+            yield open_store

@@ -7,13 +7,14 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 import bide.stores.postgres.store as store_module
 from bide.core.meetings import Lookup
 from bide.core.records import Listener, Turn
 from bide.stores.interface import Store
 from bide.stores.postgres import PostgresStore, meeting
-from bide.testing.store_contract.making import HOUR, a_cancel, an_event, listening_for, running
+from bide.testing.store_contract.making import HOUR, a_cancel, an_event, an_offer, listening_for, running
 from bide.testing.world import VirtualClock
 from tests.support.transitions import Call, Story, executing, firing_timers, try_orders
 
@@ -59,6 +60,14 @@ async def an_event_and_a_cancel(store: PostgresStore, clock: VirtualClock) -> li
     return [executing("cancel", a_cancel()), executing("event", an_event())]
 
 
+async def an_event_and_the_withdrawal_of_its_wait(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    """The body was woken by its other wait, and gives this one up."""
+    await store.execute([listening_for(await at_work(store), SHIPPED, "order.paid", timeout=HOUR)])
+    [turn] = (await store.execute([an_event("evt-0", "order.paid")], an_offer())).turns.values()
+    suspend = replace(listening_for(turn, "order.returned", after=1), withdraws=(1,))
+    return [executing("withdraw", suspend), executing("event", an_event())]
+
+
 async def the_same_event_twice(store: PostgresStore, clock: VirtualClock) -> list[Call]:
     await listening(store)
     return [executing("one", an_event()), executing("other", an_event())]
@@ -91,6 +100,10 @@ STORIES: Mapping[Story, set[str]] = {
     an_event_and_a_cancel: {
         "cancel cancelled, event queued: run_1 cancelled",
         "cancel cancelled, event woke: run_1 cancelled",
+    },
+    an_event_and_the_withdrawal_of_its_wait: {
+        "withdraw committed, event queued: run_1 waiting",
+        "withdraw committed, event woke: run_1 waiting",
     },
     the_same_event_twice: {
         "one woke, other duplicate: run_1 ready",

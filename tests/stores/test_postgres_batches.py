@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from bide.core.batch import Changes
-from bide.core.commands import DuplicateRun, Failed, Started
+from bide.core.commands import Complete, DuplicateRun, Failed, NewWait, Started, Suspend
 from bide.core.records import RunId
 from bide.stores.interface import Store, WaitFilter
 from bide.stores.postgres import PostgresStore
@@ -23,6 +23,7 @@ from bide.stores.postgres.transactions import Transaction
 from bide.testing.store_contract.making import (
     HOUR,
     MINUTE,
+    WORKSPACE,
     a_child,
     a_commit,
     a_signal,
@@ -42,7 +43,7 @@ from bide.testing.store_contract.making import (
     woken,
 )
 from bide.testing.world import VirtualClock
-from tests.support.postgres import connect
+from tests.support.postgres import connect, split_schema
 
 T = TypeVar("T")
 
@@ -196,6 +197,61 @@ async def test_a_key_that_is_too_long_for_the_index_fails_alone(store: Store) ->
     assert kinds(done) == ["Started", "Failed"]
 
 
+@pytest.mark.parametrize("poison", ["\x00", "garbage"], ids=["nul", "no command"])
+async def test_what_cannot_be_admitted_is_kept_and_not_met_again(store: Store, postgres_url: str, poison: str) -> None:
+    """S12: its neighbours are admitted, and so is what comes later."""
+    async with store.connection() as connection:
+        await store.leave(connection, a_start("run_1"))
+        if poison == "garbage":
+            table = f'"{split_schema(postgres_url)[1]}".intake'
+            await connection.execute(f"INSERT INTO {table} (id, command) VALUES ($1, $1)", poison)
+        else:
+            await store.leave(connection, a_start("run_2", step=poison, correlation_key=f"key {poison}"))
+        await store.leave(connection, a_start("run_3"))
+    assert kinds(await store.admit(9)) == ["Started", "Done", "Started"]
+    [kept] = await store.unused("default", limit=9)
+    assert kept.reason.startswith("refused: ")
+    assert kept.payload == ('"garbage"' if poison == "garbage" else '{"n":1}')
+    assert kinds(await store.admit(9)) == []
+
+
+@pytest.fixture
+async def stubborn(store: Store, postgres_url: str) -> AsyncIterator[Connection]:
+    """A database that does not let the run `run_2` move."""
+    connection = await connect(postgres_url)
+    yield connection
+    await connection.execute("ALTER TABLE runs DROP CONSTRAINT stubborn")
+    await connection.close()
+
+
+async def test_a_run_that_cannot_be_claimed_does_not_keep_its_neighbours(
+    store: Store, stubborn: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(5):
+        await started(store, f"run_{number}")
+    await stubborn.execute("ALTER TABLE runs ADD CONSTRAINT stubborn CHECK (id <> 'run_2' OR status <> 'running')")
+    claimed = [run_id for _ in range(4) for run_id in (await store.claim(an_offer())).turns]
+    assert sorted(claimed) == ["run_0", "run_1", "run_3", "run_4"]
+    assert "run_2 is due and is passed over" in caplog.text
+    assert (await store.claim(an_offer(slots=1))).turns == {}
+    await started(store, "run_5")
+    assert list((await store.claim(an_offer(slots=1))).turns) == ["run_5"], "not even where there is one slot"
+
+
+async def test_a_timer_that_cannot_be_fired_does_not_keep_its_neighbours(
+    store: Store, clock: VirtualClock, stubborn: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(5):
+        await parked(store, f"run_{number}", park=waiting_for("go", timeout=MINUTE))
+    await stubborn.execute("ALTER TABLE runs ADD CONSTRAINT stubborn CHECK (id <> 'run_2' OR status = 'waiting')")
+    clock.advance(HOUR)
+    for _ in range(4):
+        await store.fire_timers(9)
+    statuses = [(await row(store, f"run_{number}")).status for number in range(5)]
+    assert statuses == ["ready", "ready", "waiting", "ready", "ready"]
+    assert "run_2 is due and is passed over" in caplog.text
+
+
 @pytest.mark.parametrize("text", ['a\nb\t"c"\\d', "{}", "null", "NULL", "", " ", "é\u2028\U0001f600", "\x1f\x7f"])
 async def test_every_text_comes_back_as_it_was(store: Store, text: str) -> None:
     await store.execute([a_start("run_1", step=text, version="1"), a_start("run_2", step="plain")])
@@ -256,6 +312,26 @@ async def test_a_batch_of_many_costs_as_many_statements_as_one(
     done = await store.execute([a_signal(f"run_{number}") for number in range(5)], an_offer())
     assert outcomes(done) == ["woke"] * 5
     assert statements() == ["lock_runs", "select_waits", "write"]
+
+
+async def test_answers_to_many_signal_ids_cost_two_statements(
+    store: Store, statements: Callable[[], list[str]]
+) -> None:
+    ids = [f"approval-{number}" for number in range(5)]
+    for number, id in enumerate(ids):
+        turn = await running(store, f"run_{number}", style="workflow", step="body")
+        opens = (NewWait(key="gate", kind="signal", names=(id,), timeout=HOUR),)
+        await store.execute([replace(a_commit(turn, Suspend()), opens=opens)])
+    statements()
+    answers = [
+        Complete(workspace=WORKSPACE, signal_id=id, message_id=f"msg_{id}", data="7", digest="of 7") for id in ids
+    ]
+
+    assert outcomes(await store.execute(answers[:4])) == ["woke"] * 4
+    assert statements() == ["select_answered", "write unless moved"]
+
+    assert outcomes(await store.execute(answers[3:])) == ["late", "woke"]
+    assert statements()[:3] == ["select_answered", "select_names", "lock_runs"], "one that is answered already"
 
 
 async def test_nothing_due_costs_one_statement(store: Store, statements: Callable[[], list[str]]) -> None:

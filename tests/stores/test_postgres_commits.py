@@ -12,7 +12,7 @@ from bide.core.commands import Receipt, Started
 from bide.core.records import RunId
 from bide.errors import StoreUnavailable
 from bide.stores.interface import Store
-from bide.stores.postgres import PostgresStore
+from bide.stores.postgres import PostgresStore, sessions
 from bide.testing.store_contract.making import (
     MINUTE,
     a_signal,
@@ -134,6 +134,27 @@ async def test_a_server_that_is_away_is_said_in_time_and_found_again_by_itself(
     await proxy.heal()
     await store.execute([a_start("run_2")])
     assert await store.count_runs("default") == {"ready": 2}
+    await store.close()
+
+
+async def test_a_server_that_says_nothing_any_more_is_given_up_in_time_and_found_again_by_itself(
+    postgres_url: str, proxy: CuttingProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections stand and no byte passes: what was sent meanwhile arrives at the end, and changes nothing (F62)."""
+    monkeypatch.setattr(sessions, "COMMAND_SECONDS", 0.3)
+    monkeypatch.setattr(sessions, "CONNECT_SECONDS", 0.3)
+    store = PostgresStore(proxy.url(postgres_url), hints=False, migrate=True, patience=0.2)
+    await store.open()
+    await started(store, "run_1")
+    proxy.blackhole()
+    with pytest.raises(StoreUnavailable, match="did not answer in time"):
+        await store.execute([a_start("run_2")])
+    with pytest.raises(StoreUnavailable):
+        await store.run("default", "run_1")
+    await proxy.heal()
+    assert told(Started, await reply_to(store, a_start("run_2"))).run.status == "ready"
+    assert await store.count_runs("default") == {"ready": 2}
+    assert await store.audit() == []
     await store.close()
 
 

@@ -10,7 +10,25 @@ from typing import Any
 import asyncpg
 import pytest
 
-from bide.core.records import Chore, LedgerPage, Name, QueueEntry, Record, Run, Signal, Timer, Unused, Wait
+from bide.core.records import (
+    Chore,
+    DeadLetter,
+    EventRow,
+    Interaction,
+    Item,
+    LedgerPage,
+    Listener,
+    Name,
+    QueueEntry,
+    Record,
+    Run,
+    Signal,
+    StepRow,
+    Timer,
+    Unit,
+    Unused,
+    Wait,
+)
 from bide.errors import SchemaMissing, SchemaTooNew
 from bide.stores.interface import WaitFilter
 from bide.stores.postgres import PostgresStore, migrate
@@ -29,7 +47,15 @@ TABLES: dict[str, type[Record]] = {
     "ledger": LedgerPage,
     "chores": Chore,
     "unused": Unused,
+    "interactions": Interaction,
+    "items": Item,
+    "units": Unit,
+    "steps": StepRow,
+    "events": EventRow,
+    "event_waits": Listener,
+    "dead_letters": DeadLetter,
 }
+WITHOUT_RECORD = frozenset({"streams", "intake", "workspaces", "keys", "secrets", "sealing_keys", "schema_versions"})
 
 DESCRIPTION = """
 SELECT 'column', table_name || '.' || column_name, concat_ws(' ', data_type, is_nullable, collation_name)
@@ -172,6 +198,14 @@ async def test_a_migration_does_not_wait_for_long_behind_a_reader(
             await migrate(postgres_url)
     await reader.close()
     assert await migrate(postgres_url) == [9999]
+
+
+async def test_every_table_that_holds_records_is_compared_with_one(postgres_url: str) -> None:
+    await migrate(postgres_url)
+    connection = await connect(postgres_url)
+    found = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+    await connection.close()
+    assert {name for (name,) in found} == TABLES.keys() | WITHOUT_RECORD
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -12,7 +12,7 @@ import shutil
 import stat
 import tempfile
 import warnings
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,54 +21,36 @@ from typing import Any, get_args, get_type_hints
 import apsw
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from bide.core import ledger
 from bide.core.batch import Changes
 from bide.core.commands import (
-    AnyCommand,
-    CommitTurn,
-    Consumed,
-    Continue,
-    Deliver,
-    End,
     Failed,
-    Move,
-    NewChild,
     Offer,
     Park,
     Receipt,
-    Start,
     Started,
 )
-from bide.core.records import Record, Run, RunId, Turn, Wait
+from bide.core.records import Record, Run, RunId, Wait
 from bide.errors import BadConfiguration, BideError, SchemaTooNew, StoreCorrupt, StoreUnavailable
-from bide.stores.interface import RunFilter, Store, WaitFilter
-from bide.stores.pages import DamagedPage, pack, unpack
+from bide.stores.interface import RunFilter, WaitFilter
+from bide.stores.pages import DamagedPage, pack, pack_entries, unpack
+from bide.stores.postgres.rows import CHANGING_RUN, CHANGING_WAIT
 from bide.stores.sqlite import SqliteStore, lanes, rows
 from bide.stores.sqlite import connection as sqlite_connection
 from bide.stores.sqlite.audit import read_ledgers
 from bide.stores.sqlite.connection import file_system_in
 from bide.stores.sqlite.schema import NEWEST, migrate
-from bide.stores.sqlite.statements import AUDITS, SQL
+from bide.stores.sqlite.statements import AUDITS, MIGRATIONS, SQL
 from bide.stores.sqlite.tables import Tables
+from tests.support.populated import HOUR, WORKSPACE, Clock, commit, deliver, offer, populate, start, turns_of
 
-WORKSPACE = "main"
-HOUR = timedelta(hours=1)
 NOBODY = 65534
 FIRST_PAGE = bytes.fromhex("012333da6a6301")  # never changes: files that are out there hold such pages
 PATIENCE = 120  # seconds until a test that waits for an event gives up
-
-
-class Clock:
-    """A clock that stands until it is moved."""
-
-    def __init__(self) -> None:
-        self.moment = datetime(2030, 1, 1, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.moment
-
-    def advance(self, by: timedelta) -> None:
-        self.moment += by
 
 
 @pytest.fixture
@@ -103,79 +85,6 @@ def unprivileged(tmp_path: Path) -> Iterator[Path]:
     finally:
         os.seteuid(0)
         shutil.rmtree(folder)
-
-
-# ---------------------------------------------------------------- commands
-
-
-def start(run_id: str, **changes: Any) -> Start:
-    values: dict[str, Any] = {"definition": "order", "version": "1", "style": "machine", "step": "begin", "input": "{}"}
-    return Start(workspace=WORKSPACE, run_id=RunId(run_id), **{**values, **changes})
-
-
-def deliver(run_id: str, name: str, id: str, payload: str = "{}") -> Deliver:
-    return Deliver(
-        workspace=WORKSPACE,
-        target=run_id,
-        run_id=RunId(run_id),
-        signal_id=id,
-        name=name,
-        payload=payload,
-        digest="d",
-    )
-
-
-def commit(turn: Turn, move: Move, consumed: tuple[Consumed, ...] = ()) -> CommitTurn:
-    run = turn.run
-    return CommitTurn(
-        workspace=WORKSPACE,
-        run_id=run.id,
-        parent_id=run.parent_id,
-        epoch=run.epoch,
-        commits=run.commits,
-        move=move,
-        consumed=consumed,
-    )
-
-
-def offer(slots: int) -> Offer:
-    return Offer(worker="w1", lease=HOUR, slots=slots, definitions=frozenset({"order", "item"}))
-
-
-def child(run_id: str) -> NewChild:
-    return NewChild(run_id=RunId(run_id), definition="item", version="1", style="machine", step="begin", input="{}")
-
-
-async def turns_of(store: Store, *commands: AnyCommand) -> Mapping[str, Turn]:
-    executed = await store.execute(commands, offer(slots=len(commands)))
-    assert not [reply for reply in executed.replies if isinstance(reply, Failed)]
-    return {str(run_id): turn for run_id, turn in executed.turns.items()}
-
-
-async def populate(store: Store) -> None:
-    """One run of each kind: parked, running, ready, done, and a parent whose first child has ended."""
-    begun = await turns_of(
-        store,
-        start("run_parked", correlation_key="order-1"),
-        start("run_running"),
-        start("run_done"),
-        start("run_parent"),
-    )
-    children = (child("run_child_1"), child("run_child_2"))
-    spawned = await turns_of(
-        store,
-        commit(begun["run_parked"], Park(step="paid", state="{}", names=("payment",), timeout=HOUR)),
-        commit(begun["run_done"], Park(step="go", state="{}", names=("go",))),
-        commit(begun["run_parent"], Park(step="joined", state="{}", joins=True, children=children)),
-    )
-    ended = await turns_of(store, commit(spawned["run_child_1"], End(status="completed", result="1")))
-    assert ended == {}
-    woken = await turns_of(store, deliver("run_parked", "chat", "sig_chat"), deliver("run_done", "go", "sig_go"))
-    going = await turns_of(
-        store, commit(woken["run_done"], Continue(step="end", state="{}"), (Consumed(seq=1, id="sig_go"),))
-    )
-    await turns_of(store, commit(going["run_done"], End(status="completed", result="true")))
-    await store.execute([start("run_ready")])
 
 
 # ---------------------------------------------------------------- files that cannot be a store
@@ -340,6 +249,36 @@ async def test_opening_again_leaves_the_schema_as_a_new_file_has_it(path: str, t
     await fresh.close()
 
     assert _schema(path) == _schema(fresh.path)
+
+
+async def test_a_file_from_before_the_quicker_checks_keeps_its_rows_and_its_checks(path: str, tmp_path: Path) -> None:
+    old = apsw.Connection(path)
+    for number in range(1, 14):
+        old.execute(MIGRATIONS[number])
+    old.pragma("user_version", 13)
+    columns = rows.encoder(Run)(
+        replace(_full(Run), status="waiting", held=None, ended_at=None, correlation_scope="live", inbox_count=0)
+    )
+    old.execute(SQL["insert_run"], columns)
+    old.close()
+    for upgraded in (SqliteStore(path), SqliteStore(str(tmp_path / "fresh.db"))):
+        await upgraded.open()
+        await upgraded.close()
+
+    assert _schema(path) == _schema(str(tmp_path / "fresh.db"))
+    connection = apsw.Connection(path)
+    assert connection.pragma("integrity_check") == "ok"
+    assert connection.execute("SELECT status FROM runs").get == "waiting"
+    for wrong in ("status = 'asleep'", "ended_at = 1", "status = 'completed'"):
+        with pytest.raises(apsw.ConstraintError, match="CHECK"):
+            connection.execute(f"UPDATE runs SET {wrong}")
+    connection.close()
+
+
+def test_both_sql_stores_write_the_same_changes_of_runs_and_waits() -> None:
+    apart = {"deadline", "details"}  # PostgreSQL writes these by a statement of their own
+    assert {*rows.CHANGING_OF_RUN, "id"} == set(CHANGING_RUN.names)
+    assert {*rows.CHANGING_OF_WAIT, "run_id", "no"} == {*CHANGING_WAIT.names, *apart}
 
 
 def _schema(path: str) -> list[Any]:
@@ -700,7 +639,7 @@ def test_every_field_that_may_change_is_updated(tables: Tables) -> None:
 def test_every_kind_of_change_has_its_statements() -> None:
     written = set(re.findall(r"changes\.(\w+)", inspect.getsource(Tables.write)))
 
-    assert written == (vars(Changes()).keys() - {"entries"}) | {"pages"}  # entries are written as pages
+    assert written == vars(Changes()).keys()
 
 
 HASH = '"hash":"' + 64 * "a" + '"'
@@ -719,10 +658,60 @@ HASH = '"hash":"' + 64 * "a" + '"'
         HASH.replace("aa", "a "),
         300 * '"hash":"a"',
         '"hash":"' + 64 * "é",
+        '["msg_0123456789abcdefghi","msg_0123456789abcdefghi"]',
+        '["msg_é","msg_012345678","msg_0123456789abcdefghi"]',
+        '["msg_12345678901234567é"]',
+        '["msg_1',
+        300 * '"msg_0123456789abcdefghi"',
+        f'{{"ids":["msg_0123456789abcdefghi"],{HASH}}}',
+        f'{{"interaction":"int_0123456789abcdefghi_1_0","digest":"{16 * "ab"}","receipt":"{32 * "cd"}",{HASH}}}',
+        f'{{"correlation":"{16 * "AB"}"}},{{"digest":"short"}},{{"digest":"{16 * "ab"}"}}',
+        f'"digest":"digest":"msg_"digest":"{40 * "é"}',
+        f'{{"digest":"{8 * "ab"}"}},{{"digest":"{8 * "cd"}"}}',
+        f'{{"digest":"{8 * "ab"}"}},{{"digest":"{16 * "cd"}"}}',
     ],
 )
 def test_a_page_of_the_ledger_comes_back_as_it_was(text: str) -> None:
     assert unpack(pack(text)) == text
+
+
+PIECES = [
+    '"msg_',
+    '"int_',
+    '"digest":"',
+    '"correlation":"',
+    '"receipt":"',
+    '"hash":"',
+    *map(str, range(3)),
+    "é",
+    '"',
+    "ab" * 8,
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=80))
+def test_a_page_of_whatever_words_comes_back_as_it_was(pieces: list[str]) -> None:
+    assert unpack(pack("".join(pieces))) == "".join(pieces)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [{}],
+        [{"id": "msg_1"}, {"é": 1}],
+        [{"id": "msg_0123456789abcdefghi"}] * 2,
+        [{"hash": "mine"}],
+        [{"text": "x" * 5000}],
+        [{}] * 256,
+    ],
+)
+@pytest.mark.parametrize("name", ["run_started", "signal_received", "await_answer_received", "run_completed"])
+def test_packed_entries_come_back_as_they_were(data: list[dict[str, Any]], name: str) -> None:
+    entries: list[ledger.Stored] = []
+    for seq, each in enumerate(data, 1):
+        head = entries[-1].hash if entries else ""
+        entries.append(ledger.append(head, seq, datetime(2030, 1, 1, tzinfo=UTC), name, "client", each))
+    assert unpack(pack_entries(entries)) == ledger.encode_page(entries)
 
 
 def test_a_packing_of_a_later_time_is_named_as_damage() -> None:
@@ -730,7 +719,22 @@ def test_a_packing_of_a_later_time_is_named_as_damage() -> None:
         unpack(b"\x7f1234")
 
 
-@pytest.mark.parametrize("page", [b"", b"\2", b"\2\1", b"\2\1short", b"\2\0\xff", b"\1\xff", b"\0\xff"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"",
+        b"\2",
+        b"\2\1",
+        b"\2\1short",
+        b"\2\0\xff",
+        b"\1\xff",
+        b"\0\xff",
+        b"\4",
+        b"\4\0",
+        b"\4\0\1short",
+        b"\4\0\x1f\1\1",
+    ],
+)
 def test_a_page_that_was_cut_or_changed_is_named_as_damage(page: bytes) -> None:
     with pytest.raises(DamagedPage):
         unpack(page)
@@ -738,6 +742,12 @@ def test_a_page_that_was_cut_or_changed_is_named_as_damage(page: bytes) -> None:
 
 def test_a_page_packed_by_the_first_release_can_be_read() -> None:
     assert unpack(FIRST_PAGE) == '[{"seq":1,"at":17,"name":"run_started","actor":"client"}]'
+
+
+def test_a_page_packed_with_the_second_dictionary_can_be_read() -> None:
+    hash = 32 * "ab"
+    page = bytes.fromhex(f"0201{hash}233b3211460000")
+    assert unpack(page) == f'[{{"seq":1,"at":17,"name":"run_started","actor":"client","hash":"{hash}"}}]'
 
 
 @pytest.mark.parametrize(
@@ -763,6 +773,8 @@ PAGE = """
 INSERT INTO ledger (run_id, seq, entries)
 VALUES ('run_done', 999, pack('[{"seq": 999, "name": "%s", "data": %s}]'))
 """
+CAME_LATE = PAGE.replace("999", "998") % ("signal_received", '{"id": "sig_late"}')
+USED_LATE = PAGE % ("signals_consumed", '{"ids": ["sig_late"]}')
 
 INTERACTION = """
 INSERT INTO interactions (workspace, run_id, no, item, status, opened_at, definition, step, correlation_id, payload,
@@ -774,36 +786,56 @@ UNIT = "INSERT INTO units VALUES ('run_parked', 1, %s, %s, 0, 0, %s, 0)"
 ITEM = "INSERT INTO items VALUES ('run_parked', 1, 0, '%s', 0, 'null', NULL, 0, 0, 0, NULL, NULL)"
 PENDING = INTERACTION.replace("run_done", "run_parked").replace("'waiting', 0", "'pending', 0")
 
+ORPHANS = """
+INSERT INTO steps (run_id, key, kind, status, seq, attempts) VALUES ('run_nobody', 'a', 'run', 'done', 1, 1);
+INSERT INTO units VALUES ('run_nobody', 1, 0, 0, 0, 0, 0, 0);
+INSERT INTO items VALUES ('run_nobody', 1, 0, 'done', 0, 'null', NULL, 0, 0, 0, NULL, NULL)
+"""
+CHORE = "INSERT INTO chores (id, kind, run_id, due_at, data) VALUES ('%s', '%s', '%s', 0, '')"
+TAKEN = "INSERT INTO names VALUES ('main', 'signal', 'gate', 'run_done', 'open', '1', 0)"
+NEVER = "INSERT INTO names VALUES ('main', 'dedup', 'd', 'run_done', 'd', 'sig_never', 0)"
+TWICE = PAGE % ("await_unit_terminal", '{"wait": 1}')
+CANCELLED = PAGE.replace("999", "998") % ("run_cancelled", "{}")
+
 BREAKS = {
     "audit_i1_answer_is_held": "INSERT INTO names VALUES ('default', 'signal', 'gate', NULL, 'held', 'msg_1', 0)",
     "audit_i1_inbox_count": "UPDATE runs SET inbox_count = 0 WHERE id = 'run_parked'",
     "audit_i1_signal_is_kept": "DELETE FROM inbox WHERE run_id = 'run_parked'",
     "audit_i2_used_once": PAGE % ("signals_consumed", '{"ids": ["sig_go"]}'),
+    "audit_i3_handed_before_used": f"{CAME_LATE}; {USED_LATE}",
     "audit_i4_events_find_waits": "UPDATE waits SET kind = 'event' WHERE run_id = 'run_parked'",
     "audit_i4_items_move": ITEM % "ready",
     "audit_i4_stream_releases": "UPDATE runs SET style = 'pipeline' WHERE id = 'run_parked'",
     "audit_i4_signal_wakes": "UPDATE inbox SET name = 'payment' WHERE run_id = 'run_parked'",
     "audit_i4_waits_for_something": "UPDATE runs SET parked_on = 9 WHERE id = 'run_parked'",
+    "audit_i5_closed_once": TWICE,
     "audit_i5_interactions": INTERACTION,
     "audit_i5_open_waits": "UPDATE runs SET open_waits = '[]' WHERE id = 'run_parked'",
     "audit_i5_resolved_once": "UPDATE waits SET cause = NULL WHERE run_id = 'run_done'",
     "audit_i7_correlation_key_is_freed": "UPDATE names SET run_id = 'run_done'",
     "audit_i7_ended_once": PAGE % ("run_failed", '{"to": "failed"}'),
     "audit_i7_nothing_left_open": "INSERT INTO timers VALUES ('run_done', 1, 0)",
+    "audit_i7_only_a_cancel_is_passed_on": CHORE % ("cancel_children:run_done", "cancel_children", "run_done"),
+    "audit_i7_signal_id_is_freed": TAKEN,
     "audit_i8_epoch_fences": "UPDATE queue SET epoch = 7 WHERE run_id = 'run_running'",
     "audit_i8_epochs_grow": PAGE % ("run_claimed", '{"to": "running", "epoch": 1}'),
     "audit_i9_ready_is_queued": "DELETE FROM queue WHERE run_id = 'run_ready'",
     "audit_i9_running_has_lease": "UPDATE queue SET worker = NULL WHERE run_id = 'run_running'",
     "audit_i10_cancelled_ends_cancelled": "UPDATE runs SET cancel_reason = 'why not' WHERE id = 'run_done'",
+    "audit_i10_nothing_after_a_cancel": f"{CANCELLED}; {PAGE % ('step_committed', '{}')}",
+    "audit_i11_deadline_is_looked_for": "UPDATE waits SET due_at = deadline + 1; UPDATE timers SET due_at = due_at + 1",
     "audit_i11_no_early_timeout": "UPDATE waits SET status = 'timed_out', deadline = closed_at + 1 WHERE no = 1",
     "audit_i11_timers_agree": "UPDATE timers SET due_at = due_at + 1",
+    "audit_i12_chores_have_an_owner": CHORE % ("dispatch:1", "dispatch", ""),
     "audit_i12_pending_is_promised": f"{UNIT % (1, 0, 1)}; {PENDING}",
     "audit_i13_unit_counts": UNIT % (1, 1, 0),
     "audit_i13_unit_releases": UNIT % (0, 0, 1),
     "audit_i13_join_counts": "UPDATE waits SET received = 0 WHERE run_id = 'run_parent'",
     "audit_i13_join_releases": "UPDATE waits SET received = 2 WHERE run_id = 'run_parent'",
     "audit_i14_belongs_to_a_run": "UPDATE inbox SET run_id = 'run_nobody'",
+    "audit_i14_parts_belong_to_a_run": ORPHANS,
     "audit_i14_one_workspace": "UPDATE waits SET workspace = 'other' WHERE run_id = 'run_parked'",
+    "audit_i15_admitted_is_told": NEVER,
 }
 
 

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime
 
 import pytest
+from msgspec.structs import replace
 
-from bide.core.requests import Amend, Fail
-from bide.stores.postgres import PostgresStore
-from bide.testing.store_contract.making import HOUR, a_cancel, a_change, a_question, an_answer, asking
+import bide.stores.postgres.store as store_module
+from bide.core.batch import RowKey
+from bide.core.commands import Suspend
+from bide.core.outside import ItemKey
+from bide.core.records import Interaction, Run, RunId, Wait
+from bide.core.requests import Amend, Fail, Withdraw
+from bide.stores.postgres import PostgresStore, batches
+from bide.stores.postgres.tables import Tables
+from bide.testing.store_contract.making import (
+    HOUR,
+    a_cancel,
+    a_change,
+    a_commit,
+    a_question,
+    an_answer,
+    an_offer,
+    asking,
+)
 from bide.testing.world import VirtualClock
 from tests.support.transitions import Call, Story, executing, firing_timers, try_orders
 
@@ -63,6 +80,21 @@ async def an_answer_and_a_new_assignee(store: PostgresStore, clock: VirtualClock
     return [executing("assign", change), executing("answer", an_answer("true", "ann"))]
 
 
+@story("withdraw done, answer no_target: run_1 ready", "withdraw idle, answer woke: run_1 ready")
+async def an_answer_and_the_withdrawal_of_its_task_by_hand(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await asking(store)
+    return [executing("withdraw", a_change(Withdraw())), executing("answer", an_answer())]
+
+
+@story("withdraw committed, answer no_target: run_1 waiting", "withdraw committed, answer woke: run_1 waiting")
+async def an_answer_and_the_withdrawal_of_its_task(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    """The body was woken by its other task, and gives this one up."""
+    await asking(store, a_question("one"), a_question("other"))
+    [turn] = (await store.execute([an_answer(no=2)], an_offer())).turns.values()
+    suspend = replace(a_commit(turn, Suspend()), opens=(a_question("third"),), withdraws=(1,))
+    return [executing("withdraw", suspend), executing("answer", an_answer())]
+
+
 @pytest.mark.parametrize("name", STORIES)
 async def test_answers_do_in_any_order_what_they_do_one_after_the_other(postgres_url: str, name: str) -> None:
     """D4, D5, W7, W11."""
@@ -71,3 +103,54 @@ async def test_answers_do_in_any_order_what_they_do_one_after_the_other(postgres
     assert tried.verdicts == {"ok": tried.run}, str(tried)
     assert tried.is_complete, str(tried)
     assert tried.tales.keys() == tales, str(tried)
+
+
+# Mutants: code that reads what answers meet before it holds the run
+
+
+class ReadsBeforeTheLock(Tables):
+    async def lock_runs(self, ids: Collection[RunId], *, only_free: bool = False) -> tuple[list[Run], datetime | None]:
+        self.waits = list(await super().load_waits({(id, 1) for id in ids}))
+        self.interactions = list(await super().load_interactions({(id, 1, 0) for id in ids}))
+        return await super().lock_runs(ids, only_free=only_free)
+
+    async def load_waits(self, keys: Collection[RowKey]) -> Iterable[Wait]:
+        return [wait for wait in self.waits if (wait.run_id, wait.no) in keys]
+
+    async def load_interactions(self, keys: Collection[ItemKey]) -> Iterable[Interaction]:
+        return [row for row in self.interactions if (row.run_id, row.no, row.item) in keys]
+
+
+def reads_early(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(batches, "Tables", ReadsBeforeTheLock)
+
+
+def times_out_early(patch: pytest.MonkeyPatch) -> None:
+    """A timer is looked at without a lock, and acts on what was read before that of its run."""
+    reads_early(patch)
+    whole: Callable[[str], Mapping[str, str]] = vars(store_module)["statements"]
+
+    def spoiled(schema: str) -> Mapping[str, str]:
+        sql = whole(schema)
+        assert "FOR UPDATE SKIP LOCKED" in sql["lock_due_timers"]
+        return {**sql, "lock_due_timers": sql["lock_due_timers"].replace("FOR UPDATE SKIP LOCKED", "")}
+
+    patch.setattr(store_module, "statements", spoiled)
+
+
+MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Story, str]] = {
+    "votes are read before the lock": (reads_early, the_last_two_answers_of_a_quorum, "lost"),
+    "a task is read before the lock": (reads_early, two_answers_to_one_task, "doubled"),
+    "a timeout acts on what it read before the lock": (times_out_early, an_answer_and_the_timeout, "doubled"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+async def test_code_that_breaks_a_rule_of_answers_is_caught(
+    postgres_url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R2, R10: what decides is read after the lock, in a statement of its own."""
+    mutation, told, verdict = MUTANTS[name]
+    tried = await try_orders(postgres_url, told, cap=60, mutate=lambda: mutation(monkeypatch))
+    assert tried.verdicts[verdict] > 0, str(tried)
+    assert tried.verdicts["ok"] > 0, f"it would be caught without any race\n{tried}"

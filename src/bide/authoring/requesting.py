@@ -8,13 +8,11 @@ from typing import Any, Literal
 import msgspec
 
 from bide.authoring.checks import check_choice, check_text, shown
+from bide.authoring.terms import SHOWN_TO_PEOPLE, answer_schema, terms_of
 from bide.core.durations import BadDuration, parse_timeout
 from bide.core.exchanging import INTERACTION_API, Terms
-from bide.core.schema import check_schema, schema_of
 from bide.engine.transport import Transport
 from bide.errors import BadInput
-
-FIELDS = ("channel", "assignee", "group")
 
 
 def transport_name(transport: Any) -> str:
@@ -35,18 +33,6 @@ def limit_of(timeout: Any, what: str) -> timedelta | datetime | None:
         raise BadInput(f"{what}: timeout={timeout!r}: {error}") from error
 
 
-def schema_for(returns: Any) -> dict[str, Any] | None:
-    """What answers are checked against; what is no schema is refused here, before anybody is asked."""
-    try:
-        schema = schema_of(returns)
-        if schema is not None:
-            check_schema(schema)
-    except (TypeError, ValueError) as error:
-        why = str(error).partition("\n")[0]
-        raise BadInput(f"returns={returns!r} is no type and no JSON Schema to check answers against: {why}") from error
-    return schema
-
-
 def item_terms(
     *,
     what: str,
@@ -65,8 +51,8 @@ def item_terms(
     if max_pending is not None and (not isinstance(max_pending, int) or max_pending < 1):
         raise BadInput(f"{what}: max_pending={shown(max_pending)}: give 1 or more")
     for name in labels:
-        if name not in FIELDS:
-            raise BadInput(f"{what} takes no {name!r}; there are: {', '.join(FIELDS)}")
+        if name not in SHOWN_TO_PEOPLE:
+            raise BadInput(f"{what} takes no {name!r}; there are: {', '.join(SHOWN_TO_PEOPLE)}")
     policy: Literal["fail", "reject"] = "fail" if on_item_timeout == "fail" else "reject"
     return Terms(
         transport=transport or INTERACTION_API,
@@ -78,8 +64,8 @@ def item_terms(
         until=timeout if items and isinstance(timeout, datetime) else None,
         on_item_timeout=policy,
         max_pending=max_pending,
-        schema=schema_for(returns),
-        **{name: value for name, value in labels.items() if value is not None},
+        schema=answer_schema(returns),
+        **terms_of(labels, {}),
     )
 
 

@@ -41,11 +41,14 @@ TIMERS: Final = {
 def review(registry: Registry) -> list[Problem]:
     """What is wrong, or doubtful, in the code of an app's machines and workflows."""
     found: list[Problem] = []
+    files = {each.name: each.machine for each in registry if isinstance(each, MachineFile)}
     for definition in registry:
         if isinstance(definition, Machine):
             found += _machine(definition)
         elif isinstance(definition, MachineFile):
-            found += check_machine(definition.machine, {*registry.names(), *definition.surroundings.actions})
+            actions = definition.surroundings.actions
+            beside = {name: machine for name, machine in files.items() if name not in actions}
+            found += check_machine(definition.machine, {*registry.names(), *actions}, beside)
         elif type(definition) is Workflow and not definition.name.startswith("action "):
             found += _workflow(definition)
     return list(in_order(found))

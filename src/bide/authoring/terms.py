@@ -9,30 +9,41 @@ from typing import Any, TypedDict
 from bide.authoring.checks import check_text, shown
 from bide.core.durations import BadDuration, Duration, parse_duration
 from bide.core.requests import Agenda
+from bide.core.schema import check_schema, ignored_constraint, schema_of
 from bide.errors import BadInput
 
 SHOWN_TO_PEOPLE = ("channel", "title", "description", "assignee", "group", "metadata")
 
 
-class AskTerms(TypedDict, total=False):
-    """The options that every wait takes."""
+class Labels(TypedDict, total=False):
+    """What people see of a wait beside its title."""
 
     description: str | None
     channel: str | None
     assignee: str | None
     group: str | None
     metadata: Mapping[str, Any] | None
+
+
+class TitledLabels(Labels, total=False):
+    title: str | None
+
+
+class AskTerms(Labels, total=False):
+    """The options that every wait takes."""
+
     reminders: Iterable[Duration]
     escalate: Mapping[Any, str]
     heartbeat: Duration | None
     notify: str | Callable[..., Any] | None
 
 
-AGENDA = frozenset({"reminders", "escalate", "heartbeat", "notify"})
+AGENDA = ("reminders", "escalate", "heartbeat", "notify")
+NOT_GIVEN: tuple[Any, ...] = (None, (), [], {})
 
 
-class WaitTerms(AskTerms, total=False):
-    title: str | None
+class WaitTerms(AskTerms, TitledLabels, total=False):
+    """Those, of a wait that is no task and need not have a title."""
 
 
 def terms_of(given: Mapping[str, Any], notifiers: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,12 +71,29 @@ def terms_of(given: Mapping[str, Any], notifiers: Mapping[str, Any]) -> dict[str
     return details
 
 
+def answer_schema(type_: Any, what: str = "returns") -> dict[str, Any] | None:
+    """What answers are checked against; what is no schema is refused here, before anybody is asked."""
+    try:
+        schema = schema_of(type_)
+        if schema is not None:
+            check_schema(schema)
+    except (TypeError, ValueError) as error:
+        why = str(error).partition("\n")[0]
+        raise BadInput(f"{what}={type_!r} is no type and no JSON Schema to check answers against: {why}") from error
+    if schema is not None and schema is not type_ and (ignored := ignored_constraint(type_)) is not None:
+        raise BadInput(
+            f"{what}={type_!r}: {ignored!r} has no effect outside of a pydantic model; "
+            "write msgspec.Meta(…), or give a model"
+        )
+    return schema
+
+
 def agenda_of(given: Mapping[str, Any], timeout: Any) -> Agenda | None:
     """When to remind, whom to escalate to, how long silence may last; None where nothing of it is asked for.
 
     What would come after the end of the wait is refused: it would never come.
     """
-    if given.keys().isdisjoint(AGENDA):
+    if all(given.get(name) in NOT_GIVEN for name in AGENDA):
         return None
     reminders = given.get("reminders") or ()
     if isinstance(reminders, (str, int, float, timedelta)):

@@ -14,12 +14,12 @@ from bide.cli.usage import UsageProblem
 from bide.core import archive
 from bide.core.commands import Done, Restore
 from bide.core.records import FINAL
-from bide.errors import BadArchive, BadConfiguration
+from bide.engine.runtime import ledger_secrets, signing_key
+from bide.errors import BadArchive
 from bide.stores.interface import RunFilter
 
 if TYPE_CHECKING:
     from bide.core.records import Run
-    from bide.engine.settings import Settings
 
 PAGE = 200
 SUFFIX = ".jsonl"
@@ -129,14 +129,3 @@ def read_file(file: Path, secrets: dict[str, str]) -> archive.Archive:
         raise BadArchive(f"{file}: it is not UTF-8 text ({error})") from error
     except archive.Unproven as error:
         raise BadArchive(f"{file}: {error}") from error
-
-
-def ledger_secrets(settings: Settings) -> dict[str, str]:
-    try:
-        return archive.parse_secrets(settings.ledger_secrets)
-    except ValueError as error:
-        raise BadConfiguration(f"setting ledger_secrets cannot be used: {error}") from error
-
-
-def signing_key(settings: Settings) -> tuple[str, str] | None:
-    return next(iter(ledger_secrets(settings).items()), None)

@@ -116,6 +116,8 @@ def signal(
     async def work(session: Session) -> None:
         given = read_json(payload, "the payload", session.max_payload_bytes)
         receipt = await session.client.signal(target, name, given, dedup_key)
+        if session.knows_no_definitions and given is not None:
+            session.out.note("not checked: what a definition declares for a signal is known with --app only")
         if session.out.as_json:
             session.out.value(receipt)
         else:
@@ -141,6 +143,7 @@ def complete(
         str | None,
         typer.Option("--run", metavar="RUN", help="Which run is meant, after a collision.", show_default=False),
     ] = None,
+    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who answers.", show_default=False)] = None,
     dedup_key: Annotated[
         str | None,
         typer.Option("--dedup-key", metavar="KEY", help="Makes answering again harmless.", show_default=False),
@@ -161,7 +164,7 @@ def complete(
 
     async def work(session: Session) -> None:
         given = read_json(data, "the data", session.max_payload_bytes)
-        receipt = await session.client.complete(signal_id, given, run_id=run, dedup_key=dedup_key, hold=hold)
+        receipt = await session.client.complete(signal_id, given, run_id=run, by=by, dedup_key=dedup_key, hold=hold)
         if session.out.as_json:
             session.out.value(receipt)
         else:

@@ -6,7 +6,8 @@ import asyncio
 import os
 import platform
 import tomllib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import fields as fields_of
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -240,7 +241,7 @@ async def _findings(target: Target, app: App, store: Store) -> AsyncIterator[Fin
     options = f" {target.options()}" if target.options() else ""
     live = [run async for run in _live_runs(store)]
     yield await _due(app, store, live, options)
-    yield _held(live, options)
+    yield _held(await store.runs(RunFilter(held=True), after=None, limit=PAGE), options)
     yield await _deadlines(store, options)
     if target.app:
         yield _definitions(app, live)
@@ -277,8 +278,7 @@ async def _due(app: App, store: Store, live: list[Run], options: str) -> Finding
     )
 
 
-def _held(live: list[Run], options: str) -> Finding:
-    held = [run for run in live if run.held is not None]
+def _held(held: Sequence[Run], options: str) -> Finding:
     if not held:
         return Finding("ok", "no run is held")
     return Finding(
@@ -301,7 +301,7 @@ async def _deadlines(store: Store, options: str) -> Finding:
             break
         after = page[-1].run_id, page[-1].no
     if not endless:
-        return Finding("ok", "every open wait has a deadline")
+        return Finding("ok", f"every open wait has a deadline{_as_far_as(scanned)}")
     return Finding(
         "notice",
         f"{_count(len(endless), 'open wait has', 'open waits have')} no deadline: {_named([w.id for w in endless])}",
@@ -313,12 +313,18 @@ def _definitions(app: App, live: list[Run]) -> Finding:
     wanted = {(run.definition, run.version) for run in live if run.status not in FINAL}
     lacking = sorted(f"{name}@{version}" for name, version in wanted if app.registry.find(name, version) is None)
     if not lacking:
-        return Finding("ok", f"{app.name} has every definition that live runs need")
+        of_each = max(Counter(run.status for run in live).values(), default=0)
+        return Finding("ok", f"{app.name} has every definition that live runs need{_as_far_as(of_each)}")
     return Finding(
         "problem",
         f"{app.name} lacks {_named(lacking)}, which live runs need",
         "Keep a version registered until its last run has ended, or cancel those runs.",
     )
+
+
+def _as_far_as(scanned: int) -> str:
+    """What to add to a good finding where there may be more than was looked at."""
+    return f" (the first {SCANNED} were looked at; there may be more)" if scanned >= SCANNED else ""
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from bide.cli.archives import SUFFIX, ledger_secrets, read_file
+from bide.cli.archives import SUFFIX, read_file
 from bide.cli.options import Place, StorePlace
 from bide.cli.output import Cell, Column, Output, age_cell, to_json
 from bide.cli.session import Session, StoreSession, Target, perform, perform_on_store
 from bide.cli.usage import RunArgument
+from bide.engine.runtime import ledger_secrets
 
 
 def show(
@@ -68,10 +69,16 @@ def verify(
 
     async def work(session: StoreSession) -> int:
         from bide.core import ledger
+        from bide.core.accounting import kept_of
 
         row = await session.run(run)
         pages = [(page.seq, page.entries) for page in await session.store.ledger(row.id, as_found=True)]
-        broken = ledger.flaw(pages, row.ledger_head, row.ledger_seq, row.status)
+        kept = kept_of(row, await session.store.steps(row.id))
+        broken = ledger.flaw(pages, row.ledger_head, row.ledger_seq, row.status, kept)
+        secrets = ledger_secrets(session.app.settings())
+        if broken is None and secrets:
+            entries = [entry for _, text in pages for entry in ledger.decode_page(text)]
+            broken = ledger.unsigned(row.id, entries, secrets)
         reason = broken.reason if broken is not None else None
         if session.out.as_json:
             told = {"id": row.id, "verified": broken is None, "entries": row.ledger_seq, "reason": reason}

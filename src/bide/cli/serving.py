@@ -8,7 +8,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ import typer
 
 from bide.cli.access import make_key
 from bide.cli.output import Output, to_json
+from bide.cli.quickly import run_quickly
 from bide.cli.session import Target, check_links, without_password
 from bide.cli.usage import AppOption, JsonOption, StoreOption, UsageProblem, WorkspaceOption
 from bide.core.access import SCOPES
@@ -91,16 +92,6 @@ def _name(app: App, host: str) -> None:
         app.configure(allowed_hosts=f"{urlsplit(settings.public_url).hostname},{host}")
 
 
-def run_quickly(serving: Coroutine[Any, Any, int]) -> int:
-    """On uvloop where it is installed (`bide[fast]`): it takes less of the processor for the same requests."""
-    try:
-        uvloop = importlib.import_module("uvloop")
-    except ModuleNotFoundError:
-        return asyncio.run(serving)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serving)
-
-
 def _aim(verb: str, app: str | None, store: str | None, workspace: str, json: bool) -> Target:
     if not app:
         raise UsageProblem(
@@ -139,7 +130,7 @@ async def _serve(
     stop = Stop(asyncio.get_running_loop(), quiet=False)
     async with life, metrics_served(await app.runtime()):
         key = await _dev_key(app, aim.workspace) if is_dev else None
-        server = listening.listener(app.asgi(), host, port)
+        server = listening.listener(app.asgi(), host, port, per_address=app.settings().connections_per_address)
         collector = Collector(app.settings().gc_threshold)
         collector.relax()
         collector.settle()

@@ -117,6 +117,11 @@ class Session(ABC):
     async def now(self) -> datetime:
         """The time by which ages are told."""
 
+    @property
+    def knows_no_definitions(self) -> bool:
+        """Whether there is a store and no app: what definitions declare cannot be looked at."""
+        return not self.target.app and self.target.server() is None
+
     async def run_id(self, name: str) -> str:
         """The id of a run that is named by its id or by its correlation key. Raises `RunNotFound`."""
         if name.startswith("run_"):

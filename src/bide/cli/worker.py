@@ -18,6 +18,7 @@ import msgspec
 import typer
 
 from bide.cli.output import Output, to_json
+from bide.cli.quickly import run_quickly
 from bide.cli.session import Target, check_links, without_password
 from bide.cli.usage import AppOption, JsonOption, StoreOption, UsageProblem, WorkspaceOption
 from bide.errors import BadConfiguration
@@ -131,7 +132,7 @@ def _work_here(aim: Target, queues: frozenset[str], concurrency: int | None, lif
         from bide.cli.supervisor import Lifeline
 
         lifeline = Lifeline(lifeline_fd)
-    asyncio.run(_serve(app, queues, _announcer(aim.json), lifeline))
+    run_quickly(_serve(app, queues, _announcer(aim.json), lifeline))
     _leave_stuck_threads()
     return 0
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+S = TypeVar("S")
 In = TypeVar("In")
 Out = TypeVar("Out")
 
@@ -123,6 +124,8 @@ class SyncClient:
 
     @property
     def workspace(self) -> str:
+        if isinstance(self._app, str):
+            raise BadInput("over HTTP the workspace is that of the key, and only the server knows it")
         return str(self._client.workspace)
 
     def close(self) -> None:
@@ -218,7 +221,56 @@ class SyncClient:
 
     # ------------------------------------------------------------ everything else
 
-    signal = blocking(Client.signal)
+    @overload
+    def signal(
+        self,
+        target: str,
+        signal: Signal[None],
+        payload: None = None,
+        dedup_key: str | None = None,
+        *,
+        check: bool = True,
+        connection: Any = None,
+    ) -> Receipt: ...
+    @overload
+    def signal(
+        self,
+        target: str,
+        signal: Signal[S],
+        payload: S,
+        dedup_key: str | None = None,
+        *,
+        check: bool = True,
+        connection: Any = None,
+    ) -> Receipt: ...
+    @overload
+    def signal(
+        self,
+        target: str,
+        signal: str,
+        payload: Any = None,
+        dedup_key: str | None = None,
+        *,
+        check: bool = True,
+        connection: Any = None,
+    ) -> Receipt: ...
+    def signal(
+        self,
+        target: str,
+        signal: Any,
+        payload: Any = None,
+        dedup_key: str | None = None,
+        *,
+        check: bool = True,
+        connection: Any = None,
+    ) -> Receipt:
+        """Put a signal into the inbox of a run, as `Client.signal` does."""
+        receipt: Receipt = self._wait_for(
+            lambda: self._client.signal(target, signal, payload, dedup_key, check=check, connection=connection),
+            connection,
+        )
+        return receipt
+
     signal_many = blocking(Client.signal_many)
     unused = blocking(Client.unused)
     readdress = blocking(Client.readdress)
@@ -287,7 +339,13 @@ class SyncRun(Generic[T]):
         """Wait for the end and return the result, as `Run.result` does."""
         return self._client._wait_for(lambda: self._run.result(timeout))
 
-    def signal(self, signal: str | Signal[Any], payload: Any = None, dedup_key: str | None = None) -> Receipt:
+    @overload
+    def signal(self, signal: Signal[None], payload: None = None, dedup_key: str | None = None) -> Receipt: ...
+    @overload
+    def signal(self, signal: Signal[S], payload: S, dedup_key: str | None = None) -> Receipt: ...
+    @overload
+    def signal(self, signal: str, payload: Any = None, dedup_key: str | None = None) -> Receipt: ...
+    def signal(self, signal: Any, payload: Any = None, dedup_key: str | None = None) -> Receipt:
         return self._client._wait_for(lambda: self._run.signal(signal, payload, dedup_key))
 
     def cancel(self, reason: str = "", *, force: bool = False) -> None:

@@ -8,8 +8,8 @@ from bide.authoring.checks import check_key, check_text
 from bide.authoring.events import check_event_name
 from bide.authoring.machine import encode
 from bide.client.door import Door
+from bide.client.refusals import raise_refused_event
 from bide.core.commands import EventReceipt
-from bide.errors import DedupConflict
 
 
 class Emitting(Door):
@@ -34,6 +34,6 @@ class Emitting(Door):
         )
         receipt = await self._submit(command)
         assert isinstance(receipt, EventReceipt)
-        if check and receipt.outcome == "conflict":
-            raise DedupConflict(receipt.id)
+        if check:
+            raise_refused_event(receipt)
         return receipt

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from bide.authoring.signals import Signal
 from bide.core.commands import Receipt
@@ -12,6 +12,7 @@ from bide.core.records import Run as RunRow
 from bide.views import RunInfo, result_of, run_info
 
 T = TypeVar("T")
+P = TypeVar("P")
 
 
 class Reach(Protocol):
@@ -21,9 +22,7 @@ class Reach(Protocol):
 
     async def _end(self, run_id: str, timeout: Duration | None, *, look_first: bool) -> RunRow: ...
 
-    async def signal(
-        self, target: str, signal: str | Signal[Any], payload: Any = None, dedup_key: str | None = None
-    ) -> Receipt: ...
+    async def signal(self, target: str, signal: Any, payload: Any = None, dedup_key: str | None = None) -> Receipt: ...
 
     async def cancel(self, run_id: str, *, reason: str = "", force: bool = False) -> None: ...
 
@@ -68,7 +67,13 @@ class Run(Generic[T]):
         found: T = result_of(row, self._returns)
         return found
 
-    async def signal(self, signal: str | Signal[Any], payload: Any = None, dedup_key: str | None = None) -> Receipt:
+    @overload
+    async def signal(self, signal: Signal[None], payload: None = None, dedup_key: str | None = None) -> Receipt: ...
+    @overload
+    async def signal(self, signal: Signal[P], payload: P, dedup_key: str | None = None) -> Receipt: ...
+    @overload
+    async def signal(self, signal: str, payload: Any = None, dedup_key: str | None = None) -> Receipt: ...
+    async def signal(self, signal: Any, payload: Any = None, dedup_key: str | None = None) -> Receipt:
         return await self._client.signal(self.id, signal, payload, dedup_key)
 
     async def cancel(self, reason: str = "", *, force: bool = False) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
 import msgspec
@@ -10,13 +11,16 @@ import msgspec
 from bide.authoring.checks import check_choice, check_limit, check_tags, check_text, is_name
 from bide.authoring.context import received
 from bide.authoring.machine import definition_name
-from bide.client.door import PAGE, Door, duration
+from bide.client.cursors import after_run, after_wait
+from bide.client.door import PAGE, Door, began_before
 from bide.client.progress import Progress, progress_now
 from bide.core import explaining
+from bide.core.agenda import terms
 from bide.core.durations import Duration
-from bide.core.records import RunStatus, WaitStatus
-from bide.errors import BadInput, StoreCorrupt
-from bide.stores.interface import RunFilter, WaitFilter
+from bide.core.parked import Facts
+from bide.core.records import OPEN_WAIT, Interaction, Run, RunStatus, Wait, WaitStatus
+from bide.errors import StoreCorrupt
+from bide.stores.interface import InteractionFilter, RunFilter, WaitFilter
 from bide.views import (
     Explanation,
     LedgerEntry,
@@ -32,13 +36,14 @@ from bide.views import (
 )
 
 MOST_CHILDREN = 1000
+MOST_WAITS = 1000  # that are open
 MOST_UNUSED = 10_000  # per workspace (S12)
 
 
 class Looking(Door):
     async def get(self, run_id: str) -> RunInfo:
         """A run, by its id or by the correlation key that it holds. Raises `RunNotFound`."""
-        return run_info(await self._find(await self._id(run_id)))
+        return run_info(await self._covering(await self._find(await self._id(run_id))))
 
     async def _id(self, name: str) -> str:
         if not is_name(name) or name.startswith("run_"):
@@ -66,8 +71,9 @@ class Looking(Door):
             correlation_key=check_text(correlation_key, "correlation key") if correlation_key is not None else None,
             tags=check_tags(tags if tags is not None else {}),
         )
-        rows = await runtime.store.runs(wanted, after=cursor, limit=check_limit(limit))
-        return Page([run_info(row) for row in rows], rows[-1].id if len(rows) == limit else None)
+        rows = await runtime.store.runs(wanted, after=after_run(cursor), limit=check_limit(limit))
+        shown = [run_info(await self._covering(row)) for row in rows]
+        return Page(shown, rows[-1].id if len(rows) == limit else None)
 
     async def waits(
         self,
@@ -85,15 +91,14 @@ class Looking(Door):
     ) -> Page[WaitInfo]:
         """Waits of this workspace; open ones unless another status, or None for all, is asked for."""
         runtime = await self._open()
-        age = duration(older_than, "older_than")
-        before = (await runtime.store.now()) - age if age is not None else None
+        before = await began_before(runtime, older_than)
         if status is not None:
             check_choice(status, get_args(WaitStatus), "status")
         name = definition_name(definition) if definition is not None else None
         texts = {"definition": name, "kind": kind, "channel": channel, "assignee": assignee, "group": group}
         given: dict[str, Any] = {what: check_text(text, what) for what, text in texts.items() if text is not None}
         wanted = WaitFilter(workspace=self.workspace, run_id=run_id, status=status, opened_before=before, **given)
-        rows = await runtime.store.waits(wanted, after=_wait_cursor(cursor), limit=check_limit(limit))
+        rows = await runtime.store.waits(wanted, after=after_wait(cursor), limit=check_limit(limit))
         following = f"{rows[-1].run_id}/{rows[-1].no}" if len(rows) == limit else None
         return Page([wait_info(row) for row in rows], following)
 
@@ -105,7 +110,7 @@ class Looking(Door):
 
     async def steps(self, run_id: str) -> list[StepInfo]:
         """What the steps and waits of a workflow came to so far, in the order in which a replay gets them."""
-        row = await self._find(run_id)
+        row = await self._covering(await self._find(run_id))
         runtime = await self._open()
         steps = sorted(await runtime.store.steps(row.id), key=lambda step: step.seq)
         return [step_info(without_hidden(step, row)) for step in steps]
@@ -125,27 +130,71 @@ class Looking(Door):
             raise StoreCorrupt(f"the ledger of {run_id} was changed and cannot be read: {error}") from error
 
     async def explain(self, run_id: str, *, options: str = "") -> Explanation:
-        """Why a run stands where it stands, in sentences; *options* is put behind every command that they name."""
-        row = await self._find(run_id)
-        store = (await self._open()).store
-        children = RunFilter(workspace=self.workspace, parent_id=row.id)
-        said = explaining.explain(
-            row,
-            await store.waits(WaitFilter(workspace=self.workspace, run_id=row.id, status=None), after=None, limit=1000),
-            await store.inbox(row.id),
-            await store.runs(children, after=None, limit=MOST_CHILDREN) if row.has_children else [],
-            [unused for unused in await store.unused(self.workspace, limit=MOST_UNUSED) if unused.run_id == row.id],
-            await store.now(),
-            ledger=await self.ledger(row.id),
-            options=options,
-        )
+        """Why a run stands where it stands, in sentences; *options* is put behind every command that they name.
+
+        The URLs of callbacks are among them: whoever has one can answer.
+        """
+        return await self._explain(run_id, options)
+
+    async def _explain(self, run_id: str, options: str, *, hides_links: str = "") -> Explanation:
+        """*hides_links* says why whoever asks gets no URLs."""
+        row = await self._covering(await self._find(run_id))
+        facts = await self._facts(row)
+        if hides_links:
+            facts = replace(facts, no_link=hides_links)
+        else:
+            facts = replace(facts, links=await self._links(facts.open))
+        said = explaining.explain(facts, await (await self._open()).store.now(), options=options)
         return Explanation(id=row.id, status=row.status, held=row.held, explanation=tuple(said))
 
+    async def _facts(self, row: Run) -> Facts:
+        """All that is known of a run, but the URLs of its callbacks."""
+        store = (await self._open()).store
+        children = RunFilter(workspace=self.workspace, parent_id=row.id)
+        waits: list[Wait] = []
+        for status in OPEN_WAIT if row.open_waits else ():
+            wanted = WaitFilter(workspace=self.workspace, run_id=row.id, status=status)
+            waits += await store.waits(wanted, after=None, limit=MOST_WAITS)
+        asked = [wait.no for wait in waits if wait.kind in ("request", "task")]
+        units = {no: unit for no in asked if (unit := await store.unit(row.id, no)) is not None}
+        has_pauses = any(wait.kind == "sleep" for wait in waits)
+        return Facts(
+            run=row,
+            waits=sorted(waits, key=lambda wait: wait.no),
+            inbox=await store.inbox(row.id),
+            children=await store.runs(children, after=None, limit=MOST_CHILDREN) if row.has_children else [],
+            unused=[each for each in await store.unused(self.workspace, limit=MOST_UNUSED) if each.run_id == row.id],
+            ledger=await self.ledger(row.id),
+            steps=[without_hidden(step, row) for step in await store.steps(row.id)] if has_pauses else [],
+            units=units,
+            collided=[wait.no for wait in waits if await self._has_collided(wait)],
+            interactions=[interaction for no in asked for interaction in await self._open_ones(row.id, no)],
+        )
 
-def _wait_cursor(cursor: str | None) -> tuple[str, int] | None:
-    if cursor is None:
-        return None
-    run_id, _, no = cursor.rpartition("/")
-    if not no.isdigit():
-        raise BadInput(f"cursor {cursor!r} is not one that bide gave out")
-    return run_id, int(no)
+    async def _has_collided(self, wait: Wait) -> bool:
+        if wait.kind != "signal":
+            return False
+        name = await (await self._open()).store.name(self.workspace, "signal", wait.names[0])
+        return name is not None and name.has_collided
+
+    async def _open_ones(self, run_id: str, no: int) -> list[Interaction]:
+        """The first of a wait's interactions that can be answered; of those that are not sent yet, where all are so."""
+        store = (await self._open()).store
+        for statuses in (("waiting",), ("pending", "dispatching")):
+            wanted = InteractionFilter(workspace=self.workspace, run_id=run_id, no=no, statuses=statuses)
+            found = await store.interactions(wanted, after=None, limit=1)
+            if found:
+                return [interaction for interaction, _ in found]
+        return []
+
+    async def _links(self, waits: Sequence[Wait]) -> dict[int, str]:
+        """The URLs of callbacks that are open, made again as they were made first (W4)."""
+        callbacks = [wait for wait in waits if wait.kind == "signal" and terms(wait).get("callback")]
+        runtime = await self._open()
+        signer = await runtime.signer_at_hand() if callbacks else None
+        if signer is None:
+            return {}
+        base = runtime.settings.public_url.rstrip("/")
+        return {
+            wait.no: f"{base}/resume/{signer.mint(wait.workspace, wait.run_id, wait.names[0])}" for wait in callbacks
+        }

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from bide.authoring.checks import check_choice, check_limit, check_text, is_name
 from bide.authoring.machine import definition_name
-from bide.client.door import PAGE, duration
+from bide.client.cursors import after_moment
+from bide.client.door import PAGE, began_before
 from bide.client.tasks import Tasks, _person, _reason, raise_unchanged
 from bide.core.commands import Done, Unknown
 from bide.core.durations import BadDuration, Duration, Timeout, parse_timeout
@@ -75,11 +76,11 @@ class Operating(Tasks):
 
         By the id of an interaction of a wait over items: that item alone is rejected, and the others go on.
         """
-        await self._change(id, *_wait(id), Fail(), _needed(reason))
+        await self._change(id, *_wait(id), Fail(), needed(reason))
 
     async def cancel_wait(self, id: str, reason: str) -> None:
         """End an open wait as cancelled: the run gets `WaitCancelledError` with the reason."""
-        await self._change(id, *_wait(id), Withdraw(), _needed(reason))
+        await self._change(id, *_wait(id), Withdraw(), needed(reason))
 
     async def heartbeat(self, id: str) -> None:
         """Say that whoever works on a wait with `heartbeat=` is alive; silence fails it."""
@@ -125,9 +126,8 @@ class Operating(Tasks):
         return await self._change_all(Withdraw(), reason, dry_run, where)
 
     async def _change_all(self, change: Any, reason: str, dry_run: bool, where: Where) -> WaitsChanged:
-        _needed(reason)
-        if not {name: value for name, value in where.items() if value is not None}:
-            raise BadInput("which waits are meant? give at least one of run_id, definition, channel, older_than, …")
+        needed(reason)
+        check_where(where)
         changed: list[str] = []
         async for rows in self._pages(await self._where(where)):
             if dry_run:
@@ -151,13 +151,8 @@ class Operating(Tasks):
             after = (rows[-1].run_id, rows[-1].no)
 
     async def _where(self, where: Where) -> WaitFilter:
-        known = ("run_id", "definition", "kind", "channel", "assignee", "group", "older_than")
-        for name in where:
-            check_choice(name, known, "filter")
         given: dict[str, Any] = {name: value for name, value in where.items() if value is not None}
-        age = duration(given.pop("older_than", None), "older_than")
-        runtime = await self._open()
-        before = (await runtime.store.now()) - age if age is not None else None
+        before = await began_before(await self._open(), given.pop("older_than", None))
         if "definition" in given:
             given["definition"] = definition_name(given["definition"])
         texts: dict[str, Any] = {name: check_text(value, name) for name, value in given.items()}
@@ -168,7 +163,7 @@ class Operating(Tasks):
     async def dead_letters(self, *, cursor: str | None = None, limit: int = PAGE) -> Page[DeadLetterInfo]:
         """What bide stopped retrying, oldest first."""
         runtime = await self._open()
-        rows = await runtime.store.dead_letters(self.workspace, after=_cursor(cursor), limit=check_limit(limit))
+        rows = await runtime.store.dead_letters(self.workspace, after=after_moment(cursor), limit=check_limit(limit))
         following = f"{rows[-1].at.isoformat()}/{rows[-1].id}" if len(rows) == limit else None
         return Page([dead_letter_info(row) for row in rows], following)
 
@@ -240,7 +235,15 @@ def _amend(deadline: Any, assignee: Any, group: Any) -> Amend:
     )
 
 
-def _needed(reason: Any) -> str:
+def check_where(where: Where) -> None:
+    """Whoever changes many waits says which."""
+    for name in where:
+        check_choice(name, tuple(Where.__annotations__), "filter")
+    if not {name: value for name, value in where.items() if value is not None}:
+        raise BadInput("which waits are meant? give at least one of run_id, definition, channel, older_than, …")
+
+
+def needed(reason: Any) -> str:
     if not isinstance(reason, str) or not reason.strip():
         raise BadInput("say why, with reason=: it goes into the ledger, and to the run")
     return reason
@@ -254,13 +257,3 @@ def _wait(id: Any) -> tuple[RunId, int]:
         if found is not None:
             return found
     raise WaitNotFound(str(id)[:200])
-
-
-def _cursor(cursor: str | None) -> tuple[datetime, str] | None:
-    if cursor is None:
-        return None
-    at, _, id = cursor.partition("/")
-    try:
-        return datetime.fromisoformat(at), id
-    except ValueError as error:
-        raise BadInput(f"cursor {cursor!r} is not one that bide gave out") from error

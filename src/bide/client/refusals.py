@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bide.core.commands import Receipt
+from bide.core.commands import EventReceipt, Receipt
 from bide.errors import (
     AlreadyAnswered,
     BadInput,
@@ -25,6 +25,11 @@ def raise_refusal(receipt: Receipt, target: str, dedup_key: str | None) -> None:
         raise DedupConflict(dedup_key or "", receipt.message_id)
 
 
+def raise_refused_event(receipt: EventReceipt) -> None:
+    if receipt.outcome == "conflict":
+        raise DedupConflict(receipt.id)
+
+
 def raise_refused_answer(receipt: Receipt, signal_id: str) -> None:
     match receipt.outcome:
         case "no_target":
@@ -36,7 +41,9 @@ def raise_refused_answer(receipt: Receipt, signal_id: str) -> None:
         case "conflict" if receipt.reason == "dedup_conflict":
             raise DedupConflict("", receipt.message_id)
         case "conflict":
-            raise SignalCollisionError(signal_id, receipt.run_id or "", "say which run is meant with run_id=")
+            raise SignalCollisionError(
+                signal_id, receipt.run_id or "", "say which run is meant, with run_id= or `--run`"
+            )
         case _:
             return
 

@@ -9,24 +9,29 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 from urllib.parse import quote
 
 import msgspec
 
 from bide import errors
+from bide.authoring.checks import check_key
 from bide.authoring.context import Received
 from bide.authoring.machine import definition_name
 from bide.authoring.signals import Signal, signal_name
 from bide.client.door import PAGE, duration
 from bide.client.handle import Run
-from bide.client.operating import UNCHANGED
+from bide.client.operating import UNCHANGED, Where, check_where, needed
 from bide.client.progress import Progress
+from bide.client.refusals import raise_refusal, raise_refused_answer, raise_refused_event, raise_refused_task
+from bide.client.starting import check_if_exists
+from bide.client.tasks import named_by
 from bide.core.commands import EventReceipt, Receipt
-from bide.core.durations import Duration, format_duration
+from bide.core.durations import Duration, Forever, Timeout, format_duration
 from bide.core.payloads import encode_payload
 from bide.core.records import FINAL, RunId, RunStatus, run_of_wait
 from bide.core.records import Run as RunRow
@@ -58,6 +63,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 ONE_POLL = 30.0
 AGAIN = frozenset({408, 429, 502, 503, 504})
 NO_LIMIT = 2**31
+ASKED_FOR = ("target", "run_id", "id")  # what errors call that which is not there
 
 
 class Server(Unavailable):
@@ -105,14 +111,15 @@ class RemoteClient:
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        about: str = "",
     ) -> Any:
-        """The answer as *type_*. Raises the error that the server names."""
+        """The answer as *type_*. Raises the error that the server names; *about* is the id that it is about."""
         headers, content = tracing.current_headers(), None
         if body is not None:
             sent = {name: value for name, value in body.items() if value is not UNCHANGED}
             content = encode_payload(sent, max_bytes=NO_LIMIT)
             headers["Content-Type"] = "application/json"
-        if method == "POST":
+        if method == "POST" and (body or {}).get("id") is None:  # an event with an id is done once by that
             headers["Idempotency-Key"] = str(self._ports.uuid())
         asked = {name: value for name, value in (query or {}).items() if value is not None and value is not UNCHANGED}
         options: dict[str, Any] = {"params": asked, "headers": headers, "content": content}
@@ -128,30 +135,59 @@ class RemoteClient:
             else:
                 self._told_at = _date(response.headers.get("date")) or self._told_at
                 if response.status_code < 300:
-                    return msgspec.json.decode(response.content, type=type_) if type_ is not None else response
+                    return _read(response, type_)
                 if response.status_code not in AGAIN or tries == TRIES:
-                    raise error_of(response.status_code, response.content)
-                pause = max(pause, float(response.headers.get("retry-after") or 0))
+                    raise error_of(response.status_code, response.content, about)
+                pause = max(pause, self._asked_pause(response.headers.get("retry-after")))
             await asyncio.sleep(min(pause, LONGEST_PAUSE) * (0.5 + self._ports.random()))
             pause *= 2
         raise AssertionError("the last try answers or raises")
 
+    def _asked_pause(self, header: str | None) -> float:
+        """The seconds of a Retry-After, which is a number or a date."""
+        if header is not None and header.isascii() and header.isdigit():
+            return float(header)
+        until = _date(header)
+        return (until - self._ports.now()).total_seconds() if until is not None else 0.0
+
     # ------------------------------------------------------------ starting
 
-    async def start(self, definition: Any, input: Any = None, **options: Any) -> Run[Any]:
+    async def start(
+        self,
+        definition: Any,
+        input: Any = None,
+        *,
+        correlation_key: str | None = None,
+        correlation_scope: Literal["live", "forever"] = "live",
+        if_exists: Literal["raise", "return"] = "raise",
+        version: str | None = None,
+        delay: Duration | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        tags: Mapping[str, str] | None = None,
+        connection: Any = None,
+    ) -> Run[Any]:
         """Start a run, as `Client.start` does, but for `connection=`."""
-        if options.pop("connection", None) is not None:
-            raise errors.ForeignConnectionError("a client over HTTP joins no transaction; use app.client()")
-        body = {"definition": definition_name(definition), "input": input, **options}
-        body = {name: value for name, value in body.items() if value is not None or name == "input"}
-        if isinstance(body.get("delay"), timedelta):
-            body["delay"] = format_duration(body["delay"])
+        _join_nothing(connection)
+        check_if_exists(if_exists)
+        options = {
+            "correlation_key": correlation_key,
+            "correlation_scope": correlation_scope,
+            "if_exists": if_exists,
+            "version": version,
+            "delay": _span(delay),
+            "queue": queue,
+            "priority": priority,
+            "tags": tags,
+        }
+        body = {"definition": definition_name(definition), "input": input, **_given(options)}
         started = await self._call("POST", "/v1/runs", _Started, body)
         returns = getattr(definition, "returns", Any)
         try:
-            return Run(self, await self._find(started.id), returns)
+            row = await self._find(started.id)
         except errors.Forbidden:  # a key that may start runs need not be one that may look at them
-            return Run(self, _begun(started, input, options.get("tags")), returns)
+            row = _begun(started, input, tags)
+        return Run(self, row, returns if row.definition == body["definition"] else Any)
 
     async def start_or_signal(
         self,
@@ -163,14 +199,25 @@ class RemoteClient:
         payload: Any = None,
         dedup_key: str | None = None,
         check: bool = True,
-        **options: Any,
+        correlation_scope: Literal["live", "forever"] = "live",
+        version: str | None = None,
+        delay: Duration | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> Receipt:
-        given = {option: value for option, value in options.items() if value is not None}
-        if isinstance(given.get("delay"), timedelta):
-            given["delay"] = format_duration(given["delay"])
-        start = {"definition": definition_name(definition), "input": input, **given}
+        options = {
+            "correlation_scope": correlation_scope,
+            "version": version,
+            "delay": _span(delay),
+            "queue": queue,
+            "priority": priority,
+            "tags": tags,
+        }
+        start = {"definition": definition_name(definition), "input": input, **_given(options)}
         body = {"name": signal_name(name), "payload": payload, "dedup_key": dedup_key, "start": start}
-        return await self._deliver("/v1/signals", {**body, "correlation_key": correlation_key}, check)
+        refuse = partial(raise_refusal, target=correlation_key, dedup_key=dedup_key)
+        return await self._deliver("/v1/signals", {**body, "correlation_key": correlation_key}, check, refuse)
 
     # ------------------------------------------------------------ signals and answers
 
@@ -182,20 +229,39 @@ class RemoteClient:
         dedup_key: str | None = None,
         *,
         check: bool = True,
+        connection: Any = None,
     ) -> Receipt:
-        body: dict[str, Any] = {"name": signal_name(signal), "payload": payload, "dedup_key": dedup_key}
-        path = f"/v1/runs/{quote(target, safe='')}/signals"
-        if not target.startswith("run_"):
-            path, body = "/v1/signals", {**body, "correlation_key": target}
-        return await self._deliver(path, body, check)
+        """Put a signal into the inbox of a run, as `Client.signal` does, but for `connection=`."""
+        _join_nothing(connection)
+        refuse = partial(raise_refusal, target=target, dedup_key=dedup_key)
+        try:
+            body: dict[str, Any] = {"name": signal_name(signal), "payload": payload, "dedup_key": dedup_key}
+            path = f"/v1/runs/{quote(target, safe='')}/signals"
+            if not target.startswith("run_"):
+                path, body = "/v1/signals", {**body, "correlation_key": target}
+            return await self._deliver(path, body, check, refuse, about=target)
+        except errors.Invalid as error:
+            if check:
+                raise
+            return Receipt(outcome="invalid", reason=str(error))
 
     async def signal_many(self, signals: Iterable[SignalTo], *, check: bool = True) -> list[Receipt]:
-        """Deliver all of these in one commit, or none. Over HTTP a refusal is always raised: it is one for all."""
+        """Deliver all of these in one commit, or none of them, as `Client.signal_many` does."""
+        asked = list(signals)
         many = [
             {"target": one.target, "name": signal_name(one.signal), "payload": one.payload, "dedup_key": one.dedup_key}
-            for one in signals
+            for one in asked
         ]
-        found = await self._call("POST", "/v1/signals/many", _Receipts, {"signals": many})
+        try:
+            found = await self._call("POST", "/v1/signals/many", _Receipts, {"signals": many})
+        except BideError as error:
+            receipts = receipts_of(error, Receipt)
+            if len(receipts) != len(asked):
+                raise
+            if check:
+                for one, receipt in zip(asked, receipts, strict=True):
+                    raise_refusal(receipt, one.target, one.dedup_key)
+            return receipts
         return list(found.receipts)
 
     async def complete(
@@ -208,13 +274,12 @@ class RemoteClient:
         dedup_key: str | None = None,
         hold: Duration | None = None,
         check: bool = True,
-        **more: Any,
     ) -> Receipt:
         """Answer the one wait that holds a signal id, or with *hold* the first one that will."""
-        held = format_duration(hold) if isinstance(hold, timedelta) else hold
-        body = {"data": data, "run_id": run_id, "by": by, "dedup_key": dedup_key, "hold": held, **more}
-        body = {name: value for name, value in body.items() if value is not None or name == "data"}
-        return await self._deliver(f"/v1/signals/{quote(signal_id, safe='')}/complete", body, check)
+        options = {"run_id": run_id, "by": by, "dedup_key": dedup_key, "hold": _span(hold)}
+        path = f"/v1/signals/{quote(check_key(signal_id, 'signal id'), safe='')}/complete"
+        refuse = partial(raise_refused_answer, signal_id=signal_id)
+        return await self._deliver(path, {"data": data, **_given(options)}, check, refuse, about=signal_id)
 
     async def answer(
         self,
@@ -227,38 +292,51 @@ class RemoteClient:
         check: bool = True,
     ) -> Receipt:
         """Answer an interaction, a wait or a signal id."""
+        if named_by(target) is None:
+            return await self.complete(target, data, by=by, dedup_key=dedup_key, check=check)
+        path = (_interaction if target.startswith("int_") else _wait)(target, "/complete")
         body = {"data": data, "by": by, "dedup_key": dedup_key, "shown": shown}
-        if target.startswith("int_"):
-            return await self._deliver(_interaction(target, "/complete"), body, check)
-        if target.startswith("wait_"):
-            return await self._deliver(_wait(target, "/complete"), body, check)
-        return await self.complete(target, data, by=by, dedup_key=dedup_key, check=check)
+        refuse = partial(raise_refused_task, target=target)
+        return await self._deliver(path, body, check, refuse, about=target)
 
-    async def _deliver(self, path: str, body: Mapping[str, Any], check: bool) -> Receipt:
+    async def _deliver(
+        self, path: str, body: Mapping[str, Any], check: bool, refuse: Callable[[Receipt], None], about: str = ""
+    ) -> Receipt:
+        """The receipt of a delivery. If it is refused, it comes with the problem, and *refuse* raises what it means."""
         try:
-            receipt: Receipt = await self._call("POST", path, Receipt, body)
+            receipt: Receipt = await self._call("POST", path, Receipt, body, about=about)
         except BideError as error:
-            outcome = REFUSALS.get(error.status)
-            if check or outcome is None:
-                raise
-            return Receipt(outcome=outcome, reason=error.code)
+            nobody = [Receipt(outcome="no_target", reason="not_found")] if isinstance(error, errors.NoTarget) else []
+            for receipt in receipts_of(error, Receipt) or nobody:
+                if check:
+                    refuse(receipt)
+                return receipt
+            raise
         return receipt
 
     async def emit(
         self, name: str, data: Any = None, *, id: str | None = None, channel: str = "api", check: bool = True
     ) -> EventReceipt:
         body = {"name": name, "data": data, "id": id, "channel": channel}
-        receipt: EventReceipt = await self._call("POST", "/v1/events", EventReceipt, body)
+        try:
+            receipt: EventReceipt = await self._call("POST", "/v1/events", EventReceipt, body)
+        except BideError as error:
+            for receipt in receipts_of(error, EventReceipt):
+                if check:
+                    raise_refused_event(receipt)
+                return receipt
+            raise
         return receipt
 
     # ------------------------------------------------------------ ending
 
     async def cancel(self, run_id: str, *, reason: str = "", force: bool = False) -> None:
-        await self._call("POST", _run(run_id, "/cancel"), _Named, {"reason": reason, "force": force})
+        body = {"reason": reason, "force": force}
+        await self._call("POST", _run(run_id, "/cancel"), _Named, body, about=run_id)
 
     async def retry(self, run_id: str, *, from_step: str | None = None) -> Run[Any]:
         body = {"from_step": from_step} if from_step is not None else {}
-        going_on = await self._call("POST", _run(run_id, "/retry"), _Named, body)
+        going_on = await self._call("POST", _run(run_id, "/retry"), _Named, body, about=run_id)
         return Run(self, await self._find(going_on.id))
 
     async def result(self, run_id: str, *, timeout: Duration | None = None) -> Any:
@@ -271,9 +349,13 @@ class RemoteClient:
         while True:
             left = ONE_POLL if until is None else max(0.0, min(ONE_POLL, until - now()))
             query = {"wait": f"{max(1, int(left * 1000))}ms"}
-            ended = await self._call("GET", _run(run_id, "/result"), _Ended, query=query, timeout=left + ONE_POLL)
+            ended = await self._call(
+                "GET", _run(run_id, "/result"), _Ended, query=query, timeout=left + ONE_POLL, about=run_id
+            )
             if ended.status in FINAL:
-                return await self._find(run_id)
+                result = bytes(ended.result).decode()
+                row = await self._find(run_id)
+                return msgspec.structs.replace(row, result=result if row.result is not None else None)
             if until is not None and now() >= until:
                 raise RunTimeoutError(run_id, ended.status)
             await asyncio.sleep(FIRST_PAUSE if left else 0)
@@ -284,7 +366,7 @@ class RemoteClient:
         return _row(await self.get(run_id))
 
     async def get(self, run_id: str) -> RunInfo:
-        info: RunInfo = await self._call("GET", _run(run_id), RunInfo)
+        info: RunInfo = await self._call("GET", _run(run_id), RunInfo, about=run_id)
         return info
 
     async def runs(
@@ -298,15 +380,12 @@ class RemoteClient:
         cursor: str | None = None,
         limit: int = PAGE,
     ) -> Page[RunInfo]:
-        if len(tags or {}) > 1:
-            raise errors.BadInput("over HTTP runs are found by one tag at a time")
-        tag = next((f"{name}={value}" for name, value in (tags or {}).items()), None)
         query = {
             "status": status,
             "definition": definition_name(definition) if definition is not None else None,
             "held": "true" if held else None,
             "correlation_key": correlation_key,
-            "tag": tag,
+            "tag": [f"{name}={value}" for name, value in (tags or {}).items()],
         }
         return await self._page("/v1/runs", RunInfo, query, cursor, limit)
 
@@ -317,55 +396,79 @@ class RemoteClient:
         older_than: Duration | None = None,
         status: str | None = "waiting",
         definition: Any = None,
+        kind: str | None = None,
+        channel: str | None = None,
+        assignee: str | None = None,
+        group: str | None = None,
         cursor: str | None = None,
         limit: int = PAGE,
-        **where: Any,
     ) -> Page[WaitInfo]:
-        age = duration(older_than, "older_than")
-        query = {"run_id": run_id, "status": status or "all", "older_than": age and format_duration(age), **where}
-        query["definition"] = definition_name(definition) if definition is not None else None
+        query = {
+            "run_id": run_id,
+            "older_than": _span(duration(older_than, "older_than")),
+            "status": status or "all",
+            "definition": definition_name(definition) if definition is not None else None,
+            "kind": kind,
+            "channel": channel,
+            "assignee": assignee,
+            "group": group,
+        }
         return await self._page("/v1/waits", WaitInfo, query, cursor, limit)
 
     async def wait(self, id: str) -> WaitInfo:
-        found: WaitInfo = await self._call("GET", _wait(id), WaitInfo)
+        found: WaitInfo = await self._call("GET", _wait(id), WaitInfo, about=id)
         return found
 
     async def interactions(
         self,
         *,
-        status: str | None = UNCHANGED,
+        run_id: str | None = None,
+        assignee: str | None = None,
+        group: str | None = None,
+        channel: str | None = None,
+        status: str | Iterable[str] | None = ("pending", "dispatching", "waiting"),
+        definition: Any = None,
         cursor: str | None = None,
         limit: int = PAGE,
-        **where: Any,
     ) -> Page[InteractionInfo]:
-        asked = None if status is UNCHANGED else "all" if status is None else status
-        return await self._page("/v1/interactions", InteractionInfo, {**where, "status": asked}, cursor, limit)
+        query = {
+            "run_id": run_id,
+            "assignee": assignee,
+            "group": group,
+            "channel": channel,
+            "status": [status] if isinstance(status, str) else list(status or ()) or ["all"],
+            "definition": definition_name(definition) if definition is not None else None,
+        }
+        return await self._page("/v1/interactions", InteractionInfo, query, cursor, limit)
 
     async def interaction(self, id: str) -> InteractionInfo:
-        found: InteractionInfo = await self._call("GET", _interaction(id), InteractionInfo)
+        found: InteractionInfo = await self._call("GET", _interaction(id), InteractionInfo, about=id)
         return found
 
-    async def _page(self, path: str, type_: Any, query: Mapping[str, Any], cursor: str | None, limit: int) -> Page[Any]:
-        found = await self._call("GET", path, _Items, query={**query, "cursor": cursor, "limit": limit})
+    async def _page(
+        self, path: str, type_: Any, query: Mapping[str, Any], cursor: str | None, limit: int, about: str = ""
+    ) -> Page[Any]:
+        asked = {**query, "cursor": cursor, "limit": limit}
+        found = await self._call("GET", path, _Items, query=asked, about=about)
         return Page([msgspec.json.decode(item, type=type_) for item in found.items], found.next_cursor)
 
     async def inbox(self, run_id: str) -> list[Received]:
-        found = await self._call("GET", _run(run_id, "/inbox"), _Inbox)
+        found = await self._call("GET", _run(run_id, "/inbox"), _Inbox, about=run_id)
         return [Received(one.id, one.name, one.payload, one.received_at) for one in found.items]
 
     async def steps(self, run_id: str) -> list[StepInfo]:
-        return list(await self._page(_run(run_id, "/steps"), StepInfo, {}, None, UNCHANGED))
+        return list(await self._page(_run(run_id, "/steps"), StepInfo, {}, None, UNCHANGED, run_id))
 
     async def ledger(self, run_id: str) -> list[LedgerEntry]:
-        return list(await self._page(_run(run_id, "/ledger"), LedgerEntry, {}, None, UNCHANGED))
+        return list(await self._page(_run(run_id, "/ledger"), LedgerEntry, {}, None, UNCHANGED, run_id))
 
     async def progress(self, run_id: str) -> Progress:
-        found: Progress = await self._call("GET", _run(run_id, "/progress"), Progress)
+        found: Progress = await self._call("GET", _run(run_id, "/progress"), Progress, about=run_id)
         return found
 
     async def explain(self, run_id: str, *, options: str = "") -> Explanation:
-        query = {"options": options or None}
-        found: Explanation = await self._call("GET", _run(run_id, "/explanation"), Explanation, query=query)
+        path, query = _run(run_id, "/explanation"), {"options": options or None}
+        found: Explanation = await self._call("GET", path, Explanation, query=query, about=run_id)
         return found
 
     async def now(self) -> datetime:
@@ -376,14 +479,15 @@ class RemoteClient:
         return list(await self._page("/v1/unused", UnusedInfo, {}, None, limit))
 
     async def readdress(self, unused_id: str, target: str, *, check: bool = True) -> Receipt:
-        return await self._deliver(f"/v1/unused/{quote(unused_id, safe='')}/readdress", {"target": target}, check)
+        path, refuse = f"/v1/unused/{quote(unused_id, safe='')}/readdress", partial(raise_refusal, target=target)
+        return await self._deliver(path, {"target": target}, check, partial(refuse, dedup_key=None), about=unused_id)
 
     # ------------------------------------------------------------ tasks and waits
 
-    async def claim(self, interaction_id: str, by: str | None = None) -> InteractionInfo:
+    async def claim(self, interaction_id: str, by: str) -> InteractionInfo:
         return await self._hand(interaction_id, "/claim", {"by": by})
 
-    async def release(self, interaction_id: str, by: str | None = None) -> InteractionInfo:
+    async def release(self, interaction_id: str, by: str) -> InteractionInfo:
         return await self._hand(interaction_id, "/release", {"by": by})
 
     async def assign(
@@ -392,52 +496,60 @@ class RemoteClient:
         return await self._hand(interaction_id, "/assign", {"assignee": assignee, "group": group, "reason": reason})
 
     async def _hand(self, id: str, part: str, body: Mapping[str, Any]) -> InteractionInfo:
-        found: InteractionInfo = await self._call("POST", _interaction(id, part), InteractionInfo, body)
+        found: InteractionInfo = await self._call("POST", _interaction(id, part), InteractionInfo, body, about=id)
         return found
 
     async def update_wait(
-        self, id: str, *, deadline: Any = UNCHANGED, assignee: Any = UNCHANGED, group: Any = UNCHANGED, reason: str = ""
+        self,
+        id: str,
+        *,
+        deadline: Timeout | None = UNCHANGED,
+        assignee: str | None = UNCHANGED,
+        group: str | None = UNCHANGED,
+        reason: str = "",
     ) -> WaitInfo:
-        if isinstance(deadline, timedelta):
-            deadline = format_duration(deadline)
-        body = {"deadline": deadline, "assignee": assignee, "group": group, "reason": reason}
-        found: WaitInfo = await self._call("PATCH", _wait(id), WaitInfo, body)
+        until = None if isinstance(deadline, Forever) else _span(deadline)
+        body = {"deadline": until, "assignee": assignee, "group": group, "reason": reason}
+        found: WaitInfo = await self._call("PATCH", _wait(id), WaitInfo, body, about=id)
         return found
 
     async def fail_wait(self, id: str, reason: str) -> None:
-        await self._call("POST", _wait(id, "/fail"), WaitInfo, {"reason": reason})
+        await self._call("POST", _wait(id, "/fail"), WaitInfo, {"reason": reason}, about=id)
 
     async def cancel_wait(self, id: str, reason: str) -> None:
-        await self._call("POST", _wait(id, "/cancel"), WaitInfo, {"reason": reason})
+        await self._call("POST", _wait(id, "/cancel"), WaitInfo, {"reason": reason}, about=id)
 
     async def heartbeat(self, id: str) -> None:
-        await self._call("POST", _wait(id, "/heartbeat"), WaitInfo, {})
+        await self._call("POST", _wait(id, "/heartbeat"), WaitInfo, {}, about=id)
 
     async def update_waits(
         self,
         *,
         reason: str,
-        deadline: Any = UNCHANGED,
-        to_assignee: Any = UNCHANGED,
-        to_group: Any = UNCHANGED,
+        deadline: Timeout | None = UNCHANGED,
+        to_assignee: str | None = UNCHANGED,
+        to_group: str | None = UNCHANGED,
         dry_run: bool = False,
-        **where: Any,
+        **where: Unpack[Where],
     ) -> WaitsChanged:
         """Change every open wait that the filter finds, one request for each."""
-        changes = {"deadline": deadline, "assignee": to_assignee, "group": to_group}
-        return await self._all(lambda id: self.update_wait(id, reason=reason, **changes), dry_run, where)
 
-    async def fail_waits(self, *, reason: str, dry_run: bool = False, **where: Any) -> WaitsChanged:
-        return await self._all(lambda id: self.fail_wait(id, reason), dry_run, where)
+        def change(id: str) -> Awaitable[Any]:
+            return self.update_wait(id, deadline=deadline, assignee=to_assignee, group=to_group, reason=reason)
 
-    async def cancel_waits(self, *, reason: str, dry_run: bool = False, **where: Any) -> WaitsChanged:
-        return await self._all(lambda id: self.cancel_wait(id, reason), dry_run, where)
+        return await self._all(change, reason, dry_run, where)
+
+    async def fail_waits(self, *, reason: str, dry_run: bool = False, **where: Unpack[Where]) -> WaitsChanged:
+        return await self._all(lambda id: self.fail_wait(id, reason), reason, dry_run, where)
+
+    async def cancel_waits(self, *, reason: str, dry_run: bool = False, **where: Unpack[Where]) -> WaitsChanged:
+        return await self._all(lambda id: self.cancel_wait(id, reason), reason, dry_run, where)
 
     async def _all(
-        self, change: Callable[[str], Awaitable[Any]], dry_run: bool, where: Mapping[str, Any]
+        self, change: Callable[[str], Awaitable[Any]], reason: str, dry_run: bool, where: Where
     ) -> WaitsChanged:
-        if not any(value is not None for value in where.values()):
-            raise errors.BadInput("which waits are meant? give at least one of run_id, definition, channel, …")
+        needed(reason)
+        check_where(where)
         changed: list[str] = []
         cursor: str | None = None
         while True:
@@ -459,13 +571,10 @@ class RemoteClient:
         return await self._page("/v1/dead-letters", DeadLetterInfo, {}, cursor, limit)
 
     async def retry_dead_letter(self, id: str) -> None:
-        await self._call("POST", f"/v1/dead-letters/{quote(id, safe='')}/retry", None, {})
+        await self._call("POST", f"/v1/dead-letters/{quote(id, safe='')}/retry", None, {}, about=id)
 
     async def discard_dead_letter(self, id: str) -> None:
-        await self._call("POST", f"/v1/dead-letters/{quote(id, safe='')}/discard", None, {})
-
-
-REFUSALS: Mapping[int, Any] = {404: "no_target", 409: "conflict", 410: "late", 422: "invalid"}
+        await self._call("POST", f"/v1/dead-letters/{quote(id, safe='')}/discard", None, {}, about=id)
 
 
 class _Named(msgspec.Struct):
@@ -487,6 +596,7 @@ class _Receipts(msgspec.Struct):
 
 class _Ended(msgspec.Struct):
     status: str
+    result: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Items(msgspec.Struct):
@@ -509,13 +619,40 @@ class _Problem(msgspec.Struct):
     code: str = ""
     detail: str = ""
     errors: list[dict[str, str]] = []
+    error: str = ""
+    facts: dict[str, Any] = {}
+    receipts: list[msgspec.Raw] = []
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _span(value: Any) -> Any:
+    return format_duration(value) if isinstance(value, timedelta) else value
+
+
+def _join_nothing(connection: Any) -> None:
+    if connection is not None:
+        raise errors.ForeignConnectionError("a client over HTTP joins no transaction; use app.client()")
+
+
+def _read(response: httpx.Response, type_: Any) -> Any:
+    if type_ is None:
+        return response
+    try:
+        return msgspec.json.decode(response.content, type=type_)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        said = f"{response.url.host} answered {response.status_code} with what is no answer of bide's"
+        raise Server(said) from error
 
 
 def _date(header: str | None) -> datetime | None:
     try:
-        return parsedate_to_datetime(header) if header else None
+        found = parsedate_to_datetime(header) if header else None
     except ValueError:
         return None
+    return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
 
 
 def _run(id: str, part: str = "") -> str:
@@ -582,15 +719,40 @@ def _row(info: RunInfo) -> RunRow:
     )
 
 
-def error_of(status: int, content: bytes) -> BideError:
-    """The error that a problem names: of the class that the client in the app's own process would raise."""
+def error_of(status: int, content: bytes, about: str = "") -> BideError:
+    """The error that a problem names: the one that the client in the app's own process would raise."""
     try:
         problem = msgspec.json.decode(content, type=_Problem)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         problem = _Problem(detail=f"the server answered {status}, which is no answer of bide's")
-    made = _told(_by_code().get((problem.code, status)) or _by_status(status))
-    error: BideError = made(problem.detail, tuple(f"at {e['path']}: {e['message']}" for e in problem.errors))
+    error = _made(problem, status, about)
+    error.__dict__["_receipts"] = problem.receipts
     return error
+
+
+def receipts_of(error: BideError, type_: type[T]) -> list[T]:
+    """What the server says became of the deliveries that it refused."""
+    return [msgspec.json.decode(each, type=type_) for each in error.__dict__.get("_receipts", ())]
+
+
+def _made(problem: _Problem, status: int, about: str) -> BideError:
+    named = getattr(errors, problem.error, None)
+    if isinstance(named, type) and issubclass(named, BideError) and named.status == status:
+        kind = named
+    else:
+        kind = _by_code().get((problem.code, status)) or _by_status(status)
+    problems = tuple(f"at {each['path']}: {each['message']}" for each in problem.errors)
+    facts = {**dict.fromkeys(ASKED_FOR, about), "problems": problems, **problem.facts}
+    names = errors.fact_names(kind)
+    given = {name: _as_given(facts[name]) for name in names if name in facts}
+    with suppress(TypeError):  # an older server does not say all of it
+        return kind(**given) if names else kind(problem.detail)
+    told: BideError = _told(kind)(problem.detail, problems)
+    return told
+
+
+def _as_given(fact: Any) -> Any:
+    return tuple(fact) if isinstance(fact, list) else fact
 
 
 @cache

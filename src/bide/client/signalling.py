@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -12,22 +12,55 @@ from bide.authoring.machine import encode
 from bide.authoring.signals import Signal, signal_name
 from bide.client.door import PAGE, Door
 from bide.client.refusals import raise_refusal
-from bide.core.commands import Deliver, DeliverMany, KeepUnused, Receipt, Receipts
-from bide.core.payloads import BadPayload, canonical, decode_as, digest
-from bide.core.records import RunId, Unused
-from bide.engine.definitions import Definition
+from bide.core.commands import Deliver, DeliverMany, Receipt, Receipts, Unknown
+from bide.core.payloads import canonical_text, digest
+from bide.core.records import RunId
 from bide.engine.runtime import Runtime
 from bide.errors import Invalid, NoTarget, UnusedNotFound
 from bide.views import SignalTo, UnusedInfo, unused_info
 
 MOST_UNUSED = 10_000
+P = TypeVar("P")
 
 
 class Signalling(Door):
+    @overload
     async def signal(
         self,
         target: str,
-        signal: str | Signal[Any],
+        signal: Signal[None],
+        payload: None = None,
+        dedup_key: str | None = None,
+        *,
+        check: bool = True,
+        connection: Any = None,
+    ) -> Receipt: ...
+    @overload
+    async def signal(
+        self,
+        target: str,
+        signal: Signal[P],
+        payload: P,
+        dedup_key: str | None = None,
+        *,
+        check: bool = True,
+        connection: Any = None,
+    ) -> Receipt: ...
+    @overload
+    async def signal(
+        self,
+        target: str,
+        signal: str,
+        payload: Any = None,
+        dedup_key: str | None = None,
+        *,
+        check: bool = True,
+        connection: Any = None,
+    ) -> Receipt: ...
+    async def signal(
+        self,
+        target: str,
+        signal: Any,
         payload: Any = None,
         dedup_key: str | None = None,
         *,
@@ -47,11 +80,12 @@ class Signalling(Door):
             if isinstance(error, NoTarget):
                 return Receipt(outcome="no_target", reason="not_found")
             return Receipt(outcome="invalid", reason=str(error))
-        receipt = await self._at_the_door(runtime, command)
-        if receipt is None and connection is not None:
-            await runtime.store.leave(connection, await self._governed(runtime, command))
-            return Receipt(outcome="deferred", run_id=command.run_id, message_id=command.signal_id)
-        if receipt is None:
+        if connection is not None:
+            receipt = await self._known_misfit(runtime, command)
+            if receipt is None:
+                await runtime.store.leave(connection, await self._governed(runtime, command))
+                return Receipt(outcome="deferred", run_id=command.run_id, message_id=command.signal_id)
+        else:
             reply = await self._submit(command)
             assert isinstance(reply, Receipt)
             receipt = reply
@@ -67,14 +101,10 @@ class Signalling(Door):
         runtime = await self._open()
         asked = list(signals)
         commands = [self._deliver_command(runtime, one.target, one.signal, one.payload, one.dedup_key) for one in asked]
-        doors = [await self._at_the_door(runtime, command) for command in commands]
-        if any(receipt is not None for receipt in doors):
-            receipts = [receipt or Receipt(outcome="ignored", reason="another was refused") for receipt in doors]
-        else:
-            many = DeliverMany(workspace=self.workspace, actor=self.actor, deliveries=tuple(commands))
-            reply = await self._submit(many)
-            assert isinstance(reply, Receipts)
-            receipts = list(reply.receipts)
+        many = DeliverMany(workspace=self.workspace, actor=self.actor, deliveries=tuple(commands))
+        reply = await self._submit(many)
+        assert isinstance(reply, Receipts)
+        receipts = list(reply.receipts)
         if check:
             for one, receipt in zip(asked, receipts, strict=True):
                 raise_refusal(receipt, one.target, one.dedup_key)
@@ -83,55 +113,38 @@ class Signalling(Door):
     async def unused(self, *, limit: int = PAGE) -> list[UnusedInfo]:
         """What arrived and could not be used, oldest first (S12)."""
         runtime = await self._open()
-        return [unused_info(row) for row in await runtime.store.unused(self.workspace, limit=limit)]
+        rows = await runtime.store.unused(self.workspace, limit=limit)
+        hidden = await self._hidden_in(row.run_id for row in rows)
+        return [unused_info(row, hidden[row.run_id]) for row in rows]
 
     async def readdress(self, unused_id: str, target: str, *, check: bool = True) -> Receipt:
         """Deliver a kept arrival to another run; it is dropped from the kept ones when it is admitted."""
         runtime = await self._open()
         rows = await runtime.store.unused(self.workspace, limit=MOST_UNUSED)
         found = next((row for row in rows if row.id == unused_id), None)
-        if found is None:
-            raise UnusedNotFound(unused_id)
-        command = self._deliver_command(runtime, target, found.name, msgspec.json.decode(found.payload), None)
-        command = msgspec.structs.replace(command, unused_id=unused_id)
+        name, payload = (found.name, msgspec.json.decode(found.payload)) if found is not None else ("gone", None)
+        command = self._deliver_command(runtime, target, name, payload, None)
+        command = msgspec.structs.replace(command, unused_id=unused_id, is_gone=found is None)
         reply = await self._submit(command)
+        if isinstance(reply, Unknown):
+            raise UnusedNotFound(unused_id)
         assert isinstance(reply, Receipt)
         if check:
             raise_refusal(reply, target, None)
         return reply
 
-    async def _at_the_door(self, runtime: Runtime, command: Deliver) -> Receipt | None:
-        """Check a payload against the type that the target's definition declares for it (S13); None lets it in.
+    async def _known_misfit(self, runtime: Runtime, command: Deliver) -> Receipt | None:
+        """The refusal of a signal that joins a transaction, where its run is known already (S13).
 
-        A run's definition never changes, so it is looked up without a lock, and only where some definition of this
-        app declares a signal of that name.
+        It is not kept: where the transaction is rolled back, nothing of it may be left.
         """
-        if not runtime.registry.declares(command.name):
+        if not command.misfits:
             return None
         run_id = command.run_id or await runtime.store.holder(self.workspace, command.target)
         row = await runtime.store.run(self.workspace, run_id) if run_id is not None else None
-        definition = runtime.registry.find(row.definition, row.version) if row is not None else None
-        return await self._refuse_misfit(runtime, definition, command) if definition is not None else None
-
-    async def _refuse_misfit(self, runtime: Runtime, definition: Definition, command: Deliver) -> Receipt | None:
-        declared = definition.signals.get(command.name)
-        if declared is None:
-            return None
-        try:
-            decode_as(command.payload, declared)
-        except BadPayload as error:
-            kept = Unused(
-                workspace=self.workspace,
-                id=command.signal_id,
-                run_id=command.run_id or "",
-                target=command.target,
-                name=command.name,
-                payload=command.payload,
-                reason="invalid_payload",
-                at=await runtime.store.now(),
-            )
-            await self._submit(KeepUnused(workspace=self.workspace, actor=self.actor, unused=kept))
-            return Receipt(outcome="invalid", run_id=command.run_id, message_id=command.signal_id, reason=str(error))
+        for misfit in command.misfits:
+            if row is not None and (misfit.definition, misfit.version) == (row.definition, row.version):
+                return Receipt(outcome="invalid", run_id=row.id, message_id=command.signal_id, reason=misfit.problem)
         return None
 
     def _deliver_command(
@@ -143,15 +156,17 @@ class Signalling(Door):
         elif not is_name(target):
             raise NoTarget(target)  # no run has such an id, and not every store could be asked for it
         text = encode(payload, runtime.settings.max_payload_bytes, "the payload")
+        name = signal_name(signal)
         return Deliver(
             workspace=self.workspace,
             actor=self.actor,
             target=target,
             run_id=RunId(target) if is_run else None,
             signal_id=runtime.ports.message_id(),
-            name=signal_name(signal),
+            name=name,
             payload=text,
-            digest=digest(canonical(msgspec.json.decode(text)) if dedup_key is not None else text)[:32],
+            misfits=runtime.registry.misfits(name, text),
+            digest=digest(canonical_text(text) if dedup_key is not None else text)[:32],
             dedup_key=check_text(dedup_key, "dedup key") if dedup_key is not None else None,
             by_correlation=not is_run,
         )

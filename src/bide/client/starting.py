@@ -17,7 +17,7 @@ from bide.client.ending import Ending
 from bide.client.handle import Run
 from bide.client.refusals import raise_refusal
 from bide.client.signalling import Signalling
-from bide.core.commands import Done, DuplicateRun, Receipt, Release, Start, Started, StartOrSignal, Unknown
+from bide.core.commands import Done, DuplicateRun, Receipt, Release, Start, Started, StartOrSignal
 from bide.core.durations import Duration
 from bide.core.records import REPLAYED, RunError, StepRow
 from bide.core.records import Run as RunRow
@@ -46,6 +46,11 @@ class StartOptions(TypedDict, total=False):
     priority: int | None
     tags: Mapping[str, str] | None
     connection: Any
+
+
+def check_if_exists(if_exists: Any) -> None:
+    if if_exists not in ("raise", "return"):
+        raise BadInput(f'if_exists={if_exists!r}: give "raise" or "return"')
 
 
 class Starting(Signalling, Ending):
@@ -82,8 +87,7 @@ class Starting(Signalling, Ending):
         Raises `DefinitionNotFound`, `Invalid` for an input that cannot be taken, and `DuplicateRun` where a run
         holds the correlation key (with `if_exists="return"` that run is returned).
         """
-        if if_exists not in ("raise", "return"):
-            raise BadInput(f'if_exists={if_exists!r}: give "raise" or "return"')
+        check_if_exists(if_exists)
         runtime = await self._open()
         command = self._start_command(
             runtime, definition, input, correlation_key, correlation_scope, version, delay, queue, priority, tags
@@ -168,16 +172,12 @@ class Starting(Signalling, Ending):
         start = self._start_command(
             runtime, definition, input, correlation_key, correlation_scope, version, delay, queue, priority, tags
         )
-        declared = runtime.registry.get(start.definition, start.version)
-        receipt = await self._refuse_misfit(runtime, declared, deliver)
-        if receipt is None:
-            command = StartOrSignal(workspace=self.workspace, actor=self.actor, start=start, deliver=deliver)
-            reply = await self._submit(command)
-            assert isinstance(reply, Receipt)
-            receipt = reply
+        command = StartOrSignal(workspace=self.workspace, actor=self.actor, start=start, deliver=deliver)
+        reply = await self._submit(command)
+        assert isinstance(reply, Receipt)
         if check:
-            raise_refusal(receipt, correlation_key, dedup_key)
-        return receipt
+            raise_refusal(reply, correlation_key, dedup_key)
+        return reply
 
     async def retry(self, run_id: str, *, from_step: str | None = None) -> Run[Any]:
         """Release a held run, or start a failed one anew; returns the run that goes on.
@@ -189,14 +189,13 @@ class Starting(Signalling, Ending):
         Raises `NotHeld`, and `BadInput` for a step that is not there, or a machine that is not known.
         """
         row = await self._find(run_id)
-        if row.held is not None:
-            if from_step is not None:
-                raise BadInput(f"run {run_id} is held and goes on where it stands; from_step is for failed runs")
-            reply = await self._submit(Release(workspace=self.workspace, actor=self.actor, run_id=row.id))
-            assert isinstance(reply, (Done, Unknown))
-            return Run(self, await self._find(run_id))
+        if row.held is not None and from_step is not None:
+            raise BadInput(f"run {run_id} is held and goes on where it stands; from_step is for failed runs")
         if row.status != "failed":
-            raise NotHeld(run_id, row.status)
+            reply = await self._submit(Release(workspace=self.workspace, actor=self.actor, run_id=row.id))
+            if isinstance(reply, Done) and not reply.changed:
+                raise NotHeld(run_id, reply.reason)
+            return Run(self, await self._find(run_id))
         runtime = await self._open()
         step, state = await self._begins(row)
         reply = await self._submit(
@@ -222,6 +221,8 @@ class Starting(Signalling, Ending):
         )
         if isinstance(reply, DuplicateRun):
             raise DuplicateRunError(reply.correlation_key, reply.holder)
+        if isinstance(reply, Done):  # the repeat of a release: the run went on, and has failed since
+            return Run(self, row)
         assert isinstance(reply, Started)
         return Run(self, reply.run)
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
-import msgspec
-
 from bide.authoring.checks import check_choice, check_limit, check_text, is_name, shown
 from bide.authoring.machine import definition_name, encode
 from bide.client.answering import Answering
+from bide.client.cursors import after_interaction
 from bide.client.door import PAGE
 from bide.client.groups import groups_of
 from bide.client.refusals import raise_refused_task
 from bide.core.commands import Conflicting, Denied, Done, Receipt, Unknown
-from bide.core.payloads import canonical, digest
-from bide.core.records import InteractionStatus, RunId, run_of_interaction, run_of_wait
+from bide.core.payloads import canonical_text, digest
+from bide.core.records import Interaction, InteractionStatus, RunId, run_of_interaction, run_of_wait
 from bide.core.requests import Amend, Answer, ChangeWait, HandTask
 from bide.errors import AlreadyAnswered, BadInput, Forbidden, TaskTaken, WaitNotFound
 from bide.stores.interface import InteractionFilter
@@ -42,7 +41,7 @@ class Tasks(Answering):
         runtime = await self._open()
         if by is not None:
             check_text(by, "by")
-        named = _named(target)
+        named = named_by(target)
         if named is None:
             return await self.complete(target, data, by=by, dedup_key=dedup_key, check=check)
         run_id, no, item = named
@@ -56,7 +55,7 @@ class Tasks(Answering):
             target=target,
             message_id=runtime.ports.message_id(),
             data=text,
-            digest=digest(canonical(msgspec.json.decode(text)))[:32],
+            digest=digest(canonical_text(text))[:32],
             by=by,
             groups=await groups_of(runtime, by),
             dedup_key=check_text(dedup_key, "dedup key") if dedup_key is not None else None,
@@ -84,7 +83,10 @@ class Tasks(Answering):
         cursor: str | None = None,
         limit: int = PAGE,
     ) -> Page[InteractionInfo]:
-        """Interactions of this workspace, oldest first; open ones unless others, or with None all, are asked for."""
+        """Interactions of this workspace, oldest first; open ones unless others, or with None all, are asked for.
+
+        What their definitions hide is covered, also in what is asked; `interaction` shows that.
+        """
         runtime = await self._open()
         statuses = (status,) if isinstance(status, str) else tuple(status or ())
         for each in statuses:
@@ -98,20 +100,25 @@ class Tasks(Answering):
             assignee=_person(assignee, "assignee"),
             group=_person(group, "group"),
         )
-        after = _cursor(cursor)
-        rows = await runtime.store.interactions(wanted, after=after, limit=check_limit(limit))
+        rows = await runtime.store.interactions(wanted, after=after_interaction(cursor), limit=check_limit(limit))
         following = rows[-1][0].id if len(rows) == limit else None
-        return Page([interaction_info(*row) for row in rows], following)
+        hidden = await self._hidden_in(row.run_id for row, _ in rows if _has_fields(row))
+        return Page([interaction_info(row, wait, hidden.get(row.run_id)) for row, wait in rows], following)
 
     async def interaction(self, id: str) -> InteractionInfo:
-        """One interaction as it stands. Raises `WaitNotFound`."""
+        """One interaction as it stands; while it is open, with all that is asked. Raises `WaitNotFound`."""
+        return await self._look_at(id, to_answer=True)
+
+    async def _look_at(self, id: str, *, to_answer: bool) -> InteractionInfo:
         run_id, no, item = _interaction(id)
         runtime = await self._open()
         wanted = InteractionFilter(workspace=self.workspace, run_id=run_id, no=no, item=item)
         rows = await runtime.store.interactions(wanted, after=None, limit=1)
         if not rows:
             raise WaitNotFound(id)
-        return interaction_info(*rows[0])
+        [(row, wait)] = rows
+        hidden = (await self._hidden_in([row.run_id]))[row.run_id]
+        return interaction_info(row, wait, hidden, to_answer=to_answer)
 
     # ------------------------------------------------------------ having a task
 
@@ -130,7 +137,7 @@ class Tasks(Answering):
         self, interaction_id: str, *, assignee: str | None = None, group: str | None = None, reason: str = ""
     ) -> InteractionInfo:
         """Give a task to others: these alone may answer it from now on. A claim on it ends."""
-        run_id, no, _ = _interaction(interaction_id)
+        run_id, no, item = _interaction(interaction_id)
         change = Amend(assigns=True, assignee=_person(assignee, "assignee"), group=_person(group, "group"))
         reply = await self._submit(
             ChangeWait(
@@ -138,6 +145,7 @@ class Tasks(Answering):
                 actor=self.actor,
                 run_id=run_id,
                 no=no,
+                item=item,
                 change=change,
                 reason=_reason(reason),
             )
@@ -164,6 +172,11 @@ class Tasks(Answering):
         return await self.interaction(id)
 
 
+def _has_fields(row: Interaction) -> bool:
+    """Whether there is anything in it that could have a name, and be hidden by it."""
+    return any("{" in text for text in (row.payload, row.answers, row.answer) if text is not None)
+
+
 def raise_unchanged(reply: object, id: str) -> None:
     """An error for a reply that says that nothing was changed."""
     match reply:
@@ -179,7 +192,7 @@ def raise_unchanged(reply: object, id: str) -> None:
             raise AlreadyAnswered(id, reply.reason)
 
 
-def _named(target: Any) -> tuple[RunId, int, int | None] | None:
+def named_by(target: Any) -> tuple[RunId, int, int | None] | None:
     """The run, wait and item that an id names; None for a signal id."""
     if not is_name(target):
         raise WaitNotFound(str(target)[:200])
@@ -199,15 +212,6 @@ def _interaction(id: Any) -> tuple[RunId, int, int]:
     found = run_of_interaction(id) if is_name(id) else None
     if found is None:
         raise WaitNotFound(str(id)[:200])
-    return found
-
-
-def _cursor(cursor: str | None) -> tuple[str, int, int] | None:
-    if cursor is None:
-        return None
-    found = run_of_interaction(cursor)
-    if found is None:
-        raise BadInput(f"cursor {cursor!r} is not one that bide gave out")
     return found
 
 

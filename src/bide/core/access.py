@@ -27,14 +27,14 @@ SCOPES: Final = (
 )
 
 
-class Workspace(Record, frozen=True, kw_only=True, gc=False):
+class Workspace(Record, frozen=True, gc=False):
     """A tenant. `default` is there without a row."""
 
     name: str
     created_at: datetime
 
 
-class Key(Record, frozen=True, kw_only=True, gc=False):
+class Key(Record, frozen=True, gc=False):
     """What is known of a key: everything but the key."""
 
     id: str
@@ -56,7 +56,7 @@ class Key(Record, frozen=True, kw_only=True, gc=False):
         return scope in self.scopes or ("admin" in self.scopes and scope != "interactions:answer_as")
 
 
-class Secret(Record, frozen=True, kw_only=True, gc=False):
+class Secret(Record, frozen=True, gc=False):
     """A secret that resume tokens are signed with, where none was configured (W4)."""
 
     id: str

@@ -9,18 +9,22 @@ from msgspec.structs import replace
 
 from bide.core import interactions, replying
 from bide.core.agenda import terms
+from bide.core.asking import Asked, asked_in
 from bide.core.batch import Draft
 from bide.core.commands import Deliver, Receipt, Reply
 from bide.core.completing import LATE, complete_wait
 from bide.core.decisions import DecisionReceipt, seal
 from bide.core.delivery import admit_signal
+from bide.core.events import answer_of, stand_in
+from bide.core.expressions import Facts
+from bide.core.hiding import told_digest
 from bide.core.moves import close_wait, wake
 from bide.core.outside import ItemKey
 from bide.core.people import admitted_before, deny, remember, why_not
-from bide.core.quorum import Given, Rule, Verdict, rule_of, weigh
+from bide.core.quorum import Given, Verdict, weigh
 from bide.core.records import OPEN_WAIT, Interaction, Run, Unused, Wait
 from bide.core.requests import Answer
-from bide.core.schema import problems
+from bide.core.schema import problems_with
 
 _givens = msgspec.json.Decoder(list[Given])
 
@@ -67,47 +71,41 @@ def interaction_of(draft: Draft, key: ItemKey) -> Interaction | None:
 
 
 def _answer_interaction(draft: Draft, command: Answer, run: Run, wait: Wait, row: Interaction) -> Reply:
-    details = terms(wait)
-    rule = rule_of(details)
+    asked = asked_in(wait)
     if wait.status == "cancelled":
         return _refuse(draft, command, run, wait, row, "no_target", interactions.why_cancelled(wait))
     reason = why_not(command.by, command.groups, assignee=row.assignee, group=row.group, claimed_by=row.claimed_by)
-    if reason is None and command.by is None and not rule.is_plain:
+    if reason is None and command.by is None and not asked.is_plain:
         reason = "several people must answer it; say who answers with by="
     if reason is not None:
         return deny(draft, run, wait, command.by, reason)
     given = _givens.decode(row.answers)
-    own = next((each for each in given if not rule.is_plain and each.by == command.by), None)
+    own = next((each for each in given if not asked.is_plain and each.by == command.by), None)
     if own is not None and own.digest == command.digest:
         return _duplicate(run, wait, row, own.receipt)
     if wait.status not in OPEN_WAIT:
         return _closed(draft, command, run, wait, row)
     if own is not None:
         return _refuse(draft, command, run, wait, row, "conflict", "conflict")
-    if command.shown is not None and command.shown != details.get("shown"):
+    if command.shown is not None and command.shown != asked.shown:
         return _refuse(draft, command, run, wait, row, "conflict", "shown")
-    wrong = problems(details.get("schema"), command.data)
+    schema = bytes(asked.schema)
+    wrong = problems_with(schema, command.data) if schema else []
     if wrong:
         return _reject(draft, command, run, wait, row, wrong)
-    return _take(draft, command, run, wait, row, rule, given, details)
+    return _take(draft, command, run, wait, row, asked, given)
 
 
 def _take(
-    draft: Draft,
-    command: Answer,
-    run: Run,
-    wait: Wait,
-    row: Interaction,
-    rule: Rule,
-    given: list[Given],
-    details: dict[str, Any],
+    draft: Draft, command: Answer, run: Run, wait: Wait, row: Interaction, asked: Asked, given: list[Given]
 ) -> Receipt:
+    shown = told_digest(draft, run, command.data, command.digest)
     receipt = seal(
         run.workspace,
         row.id,
-        shown=details.get("shown"),
-        schema=details.get("schema"),
-        answer=command.digest,
+        shown=asked.shown,
+        schema=bytes(asked.schema),
+        answer=shown,
         by=command.by,
         at=draft.now,
     )
@@ -124,13 +122,13 @@ def _take(
             **interactions.told(row),
             "id": command.message_id,
             "by": command.by,
-            "digest": command.digest,
+            "digest": shown,
             "payload": raw,
             "receipt": receipt.digest,
         },
     )
     answers = msgspec.json.encode(given).decode()
-    verdict = Verdict("answered") if rule.is_plain else weigh(rule, given)
+    verdict = Verdict("answered") if asked.is_plain else weigh(asked, given)
     reply = Receipt(
         outcome="queued",
         run_id=run.id,
@@ -143,9 +141,11 @@ def _take(
         draft.outside.interactions[(row.run_id, row.no, row.item)] = replace(row, answers=answers)
         return reply
     row = interactions.complete(draft, row, command.data, command.digest, command.by, answers)
-    wait = draft.put_wait(replace(wait, received=wait.received + 1))
+    wait = replace(wait, received=wait.received + 1)
     counts = {"expected": wait.expected, "completed": wait.received, "outcome": verdict.outcome}
     run = draft.record(run, "await_unit_item_completed", {**interactions.told(row), **counts})
+    if run.redact:  # what a wait came to is shown; the row keeps the digests that repeats are known by
+        given = [replace(e, digest=told_digest(draft, run, bytes(e.value).decode(), e.digest)) for e in given]
     outcome = Outcome(value=raw, outcome=verdict.outcome, decision=verdict.value, receipt=receipt, answers=given)
     run = close_wait(draft, run, wait, "completed", "answer", answer=msgspec.json.encode(outcome).decode())
     if run.status == "waiting":
@@ -223,16 +223,32 @@ def _answer_wait(draft: Draft, command: Answer, run: Run, wait: Wait) -> Reply:
         return deny(draft, run, wait, command.by, reason)
     if wait.kind in ("signals", "receive") and len(wait.names) == 1:
         return _signal(draft, command, run, wait)
-    if wait.kind in ("signals", "receive", "children", "sleep"):
+    if wait.kind in ("signals", "receive", "children", "sleep", "items", "launch"):
         what = f"several signals ({', '.join(wait.names)})" if wait.names else f"no answer: it is of kind {wait.kind}"
         reason = f"{wait.id} waits for {what}"
         return Receipt(outcome="invalid", run_id=run.id, wait_id=wait.id, reason=reason, problems=(reason,))
-    receipt = complete_wait(draft, run, wait, command.message_id, command.data, command.digest, command.by)
+    receipt = _stand_in(draft, command, run, wait) if wait.kind == "event" else _complete(draft, command, run, wait)
     if receipt.outcome == "woke":
         remember(draft, command, run.id)
     elif receipt.outcome in ("late", "invalid"):
         keep(draft, command, run, wait, "invalid_payload" if receipt.outcome == "invalid" else receipt.reason or "")
     return receipt
+
+
+def _complete(draft: Draft, command: Answer, run: Run, wait: Wait, answer: str | None = None) -> Receipt:
+    return complete_wait(draft, run, wait, command.message_id, command.data, command.digest, command.by, answer=answer)
+
+
+def _stand_in(draft: Draft, command: Answer, run: Run, wait: Wait) -> Receipt:
+    """A wait for an event that got lost: the data is the event's, and must be what the wait listens for (F8, W10).
+    This run alone is told; nothing comes onto the stream."""
+    match = terms(wait).get("match", "")
+    if wait.status in OPEN_WAIT and not Facts(command.data).satisfy(match):
+        wrong = (f"at $: {wait.id} takes only an event whose data satisfies {match}",)
+        draft.record(run, "await_answer_rejected", {"wait": wait.no, "step": wait.key, "problems": list(wrong)})
+        return Receipt(outcome="invalid", run_id=run.id, wait_id=wait.id, reason=wrong[0], problems=wrong)
+    event = stand_in(wait, command.message_id, command.data, command.digest, draft.now)
+    return _complete(draft, command, run, wait, answer_of(event))
 
 
 def _signal(draft: Draft, command: Answer, run: Run, wait: Wait) -> Receipt:

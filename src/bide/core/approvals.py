@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import msgspec
 
 from bide.core.commands import AnyCommand, Cancel, Complete, Deliver, Once, Start
-from bide.core.requests import Answer
+from bide.core.records import RunId
+from bide.core.requests import Answer, ChangeWait, Fail, Withdraw
 
 APPROVAL = "bide.approval"  # the definition whose runs ask
 
@@ -33,12 +35,30 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class _End(msgspec.Struct, frozen=True, kw_only=True):
+    """A `ChangeWait` that ends a wait: one that moves it is not governed, and cannot be read back from JSON."""
+
+    workspace: str
+    actor: str
+    run_id: RunId
+    no: int
+    item: int | None
+    message_id: str
+    reason: str
+    fails: bool
+
+    def command(self) -> ChangeWait:
+        about = {name: value for name, value in msgspec.structs.asdict(self).items() if name != "fails"}
+        return ChangeWait(change=Fail() if self.fails else Withdraw(), **about)
+
+
 class _Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
     start: Start | None = None
     deliver: Deliver | None = None
     complete: Complete | None = None
     answer: Answer | None = None
     cancel: Cancel | None = None
+    end: _End | None = None
 
 
 def encode_command(command: AnyCommand) -> str | None:
@@ -56,9 +76,46 @@ def encode_command(command: AnyCommand) -> str | None:
             waiting = _Waiting(answer=command)
         case Cancel():
             waiting = _Waiting(cancel=command)
+        case ChangeWait():
+            end = _End(
+                workspace=command.workspace,
+                actor=command.actor,
+                run_id=command.run_id,
+                no=command.no,
+                item=command.item,
+                message_id=command.message_id,
+                reason=command.reason,
+                fails=isinstance(command.change, Fail),
+            )
+            waiting = _Waiting(end=end)
         case _:
             return None
     return msgspec.json.encode(waiting).decode()
+
+
+def approval_key(command: AnyCommand, event_id: str | None = None) -> str | None:
+    """The correlation key of the run that asks, by what makes a repeat of the command the same; None: nothing does."""
+    match command:
+        case Once():
+            return approval_key(command.command, event_id)
+        case Start():
+            again, what = event_id or command.correlation_key, (command.definition, command.input)
+        case Deliver():
+            again, what = command.dedup_key, (command.target, command.digest)
+        case Complete():
+            again, what = command.dedup_key, (command.signal_id, command.digest)
+        case Answer():
+            again, what = command.dedup_key, (command.target, command.digest)
+        case Cancel():
+            again, what = "cancel", (command.run_id, command.reason)
+        case ChangeWait():
+            again, what = "change", (f"{command.run_id}/{command.no}/{command.item}", command.reason)
+        case _:
+            return None
+    if again is None:
+        return None
+    known_by = (type(command).__name__, command.workspace, command.actor, again, *what)
+    return "approval:" + hashlib.sha256(msgspec.json.encode(known_by)).hexdigest()[:40]
 
 
 def approved_command(text: str, approval: str, verdict: str) -> AnyCommand:
@@ -67,7 +124,8 @@ def approved_command(text: str, approval: str, verdict: str) -> AnyCommand:
     *approval* is the id of the run that asked.
     """
     waiting = msgspec.json.decode(text, type=_Waiting)
-    command = waiting.start or waiting.deliver or waiting.complete or waiting.answer or waiting.cancel
+    ends = waiting.end.command() if waiting.end is not None else None
+    command = waiting.start or waiting.deliver or waiting.complete or waiting.answer or waiting.cancel or ends
     assert command is not None, "one of them waited"
     if isinstance(command, (Deliver, Complete, Answer)) and command.dedup_key is None:
         command = msgspec.structs.replace(command, dedup_key=approval)

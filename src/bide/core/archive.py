@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bide.core import ledger
+from bide.core.accounting import kept_of
 from bide.core.batch import Draft
 from bide.core.commands import Done, Reply, Restore
 from bide.core.records import FINAL, LedgerPage, Run
@@ -114,7 +115,8 @@ def read(lines: Iterable[str], secrets: Mapping[str, str]) -> Archive:
         raise Unproven(f"{run.id} was {run.status} when it was written; only an ended run has a whole record")
     if (seal.entries, seal.head) != (run.ledger_seq, run.ledger_head):
         raise Unproven("the seal is of another record than the header")
-    broken = ledger.verify(((page.seq, page.entries) for page in pages), run.ledger_head, run.ledger_seq)
+    texts_of_pages = [(page.seq, page.entries) for page in pages]
+    broken = ledger.verify(texts_of_pages, run.ledger_head, run.ledger_seq)
     if broken is not None:
         raise Unproven(broken.reason)
     told = ledger.replayed_status(entry for page in pages for entry in ledger.decode_page(page.entries))
@@ -123,6 +125,9 @@ def read(lines: Iterable[str], secrets: Mapping[str, str]) -> Archive:
     _check_signature(run, seal, secrets)
     if seal.header != _digest(run):
         raise Unproven("its header was changed: the seal is of another input, state, result or time")
+    broken = ledger.flaw(texts_of_pages, run.ledger_head, run.ledger_seq, run.status, kept_of(run))
+    if broken is not None:
+        raise Unproven(broken.reason)
     entries = tuple(entry for page in pages for entry in ledger.decode_stored(page.entries))
     return Archive(run, entries, seal.key)
 

@@ -44,8 +44,9 @@ StepKey = tuple[RunId, str]
 class View:
     """What is known of the records that a batch concerns. A name that was looked up and is free is there as None."""
 
-    def __init__(self, now: datetime, offer: Offer | None = None) -> None:
+    def __init__(self, now: datetime, offer: Offer | None = None, ledger_key: ledger.LedgerKey | None = None) -> None:
         self.now = now
+        self.ledger_key = ledger_key  # what ends are signed with, where that is wanted
         self.offer = offer
         self.slots = offer.slots if offer else 0
         self.runs: dict[RunId, Run] = {}
@@ -208,6 +209,12 @@ class Changes:
 class Draft:
     """What one command changes, on top of a view. Nothing of it counts until the view takes it."""
 
+    __slots__ = (
+        "_outside", "actor", "chores", "entries", "events", "freed", "granted", "inbox", "incoming", "intake_deleted",
+        "items", "listeners", "names", "now", "queue", "runs", "slots_taken", "steps", "timers", "trace", "units",
+        "unused", "unused_deleted", "verdict", "view", "waits",
+    )  # fmt: skip
+
     def __init__(self, view: View, actor: str, verdict: str = "", incoming: str | None = None, trace: str = "") -> None:
         self.view = view
         self.now = view.now
@@ -338,14 +345,21 @@ class Draft:
     def drop_name(self, workspace: str, kind: str, name: str) -> None:
         self.names[(workspace, kind, name)] = None
 
-    def record(self, run: Run, name: str, data: Mapping[str, Any]) -> Run:
-        """Append to the run's ledger; the chain's head rides in the run row."""
+    def record(self, run: Run, name: str, data: Mapping[str, Any], digest: str | None = None) -> Run:
+        """Append to the run's ledger; the chain's head rides in the run row. *digest* is of a payload that the rows
+        keep, and stays as it is, though a hidden value may stand in its digits by chance."""
         if self.verdict:  # once per command: what a policy said stands with the first thing that came of it
             data, self.verdict = {**data, "policy": self.verdict}, ""
         if run.redact:
             names = names_in(run.redact)
             data = covered(data, names, hidden_values(names, run.input, run.state, self.incoming))
+        if digest is not None:
+            data = {**data, "digest": digest}
         seq = run.ledger_seq + 1
+        key = self.view.ledger_key
+        if key is not None and name in ledger.ENDS:
+            signed = ledger.signature(key, run.id, run.ledger_head, seq, self.now, name, self.actor, data)
+            data = {**data, "signed": signed}
         entry = ledger.append(run.ledger_head, seq, self.now, name, self.actor, data)
         self.entries.setdefault(run.id, []).append(entry)
         return self.put_run(msgspec.structs.replace(run, ledger_seq=seq, ledger_head=entry.hash))

@@ -116,6 +116,7 @@ def _admit_one(draft: Draft, chore: Chore, no: int, admission: Admission) -> str
             name=name,
             run_id=run.id,
             digest=digest(canonical(msgspec.json.decode(publication.value)))[:32],
+            message_id="",
             created_at=draft.now,
         )
     )

@@ -56,6 +56,14 @@ class Start(Command, frozen=True, kw_only=True):
     steps: tuple[StepRow, ...] = ()  # of the workflow that is retried, to be kept
 
 
+class Misfit(msgspec.Struct, frozen=True, gc=False):
+    """A definition that declares a signal and cannot take this payload for it (S13)."""
+
+    definition: str
+    version: str
+    problem: str
+
+
 class Deliver(Command, frozen=True, kw_only=True):
     """Put a signal into an inbox. `run_id` is empty where the target is a correlation key that nobody held."""
 
@@ -66,8 +74,10 @@ class Deliver(Command, frozen=True, kw_only=True):
     payload: str
     digest: str
     dedup_key: str | None = None
+    misfits: tuple[Misfit, ...] = ()  # of the definitions that the sender knows: whose run it is, admission sees
     by_correlation: bool = False
     unused_id: str | None = None  # the kept arrival that this delivery re-addresses; it goes when it is admitted
+    is_gone: bool = False  # nothing is kept under that id any more: only a repeat of what took it has an answer (H2)
 
 
 class StartOrSignal(Command, frozen=True, kw_only=True):
@@ -90,13 +100,20 @@ class Admit(Command, frozen=True, kw_only=True):
     command: Start | Deliver
 
 
+class OnceKey(msgspec.Struct, frozen=True, kw_only=True):
+    """An idempotency key, the path that it counts for, and a digest of what was sent with it (H2)."""
+
+    key: str
+    path: str
+    digest: str
+
+
 class Once(Command, frozen=True, kw_only=True):
     """Do the command once under this idempotency key, and give the first answer again to every repeat (H2)."""
 
-    key: str
-    path: str  # what the key counts for
-    digest: str  # of what was sent with it
+    once: OnceKey
     command: AnyCommand
+    outlives_run: bool = False  # retention may delete the run before the key's time is over
 
 
 class Complete(Command, frozen=True, kw_only=True):
@@ -127,6 +144,7 @@ class Emit(Command, frozen=True, kw_only=True):
     misfits: tuple[Unused, ...] = ()  # what definitions could not take as their input
     chore_id: str | None = None  # the promise that this keeps
     hits: tuple[tuple[RunId, int], ...] = ()  # waits that want it, looked up and looked at again under the lock
+    once: OnceKey | None = None  # it is done once by its id; this is what else may not come with the key
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -147,9 +165,10 @@ class AdmitCheckpoint(Command, frozen=True, kw_only=True):
 
 
 class KeepUnused(Command, frozen=True, kw_only=True):
-    """Keep what was refused before it could become a delivery (S12)."""
+    """Keep what was refused before it could become a delivery (S12), and take it out of the intake if it lay there."""
 
     unused: Unused
+    intake_id: str | None = None
 
 
 class Cancel(Command, frozen=True, kw_only=True):
@@ -159,7 +178,7 @@ class Cancel(Command, frozen=True, kw_only=True):
 
 
 class NoteDenial(Command, frozen=True, kw_only=True):
-    """Keep on record what a policy denied (G1). `run_id` is the run that it concerned, where there is one."""
+    """Keep on record what a policy denied (G1). `run_id` is the run concerned, or the one that wanted to start it."""
 
     id: str
     action: str
@@ -389,31 +408,6 @@ AnyCommand = (
     | AnyItemCommand
     | AnyExchangeCommand
 )
-
-
-class _Intake(msgspec.Struct, frozen=True, omit_defaults=True):
-    start: Start | None = None
-    deliver: Deliver | None = None
-
-
-def encode_intake(command: Start | Deliver) -> str:
-    """A command as the text that waits in the intake for the caller's commit."""
-    intake = _Intake(start=command) if isinstance(command, Start) else _Intake(deliver=command)
-    return msgspec.json.encode(intake).decode()
-
-
-def decode_intake(text: str) -> Start | Deliver:
-    intake = msgspec.json.decode(text, type=_Intake)
-    command = intake.start or intake.deliver
-    assert command is not None, "the intake holds starts and deliveries"
-    return command
-
-
-def admission(intake_id: str, text: str) -> Admit:
-    """The command that takes a text out of the intake."""
-    command = decode_intake(text)
-    about = {"workspace": command.workspace, "actor": command.actor, "trace": command.trace}
-    return Admit(**about, intake_id=intake_id, command=command)
 
 
 # ---------------------------------------------------------------- replies

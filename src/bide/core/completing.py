@@ -7,6 +7,7 @@ import msgspec
 from bide.core.agenda import terms
 from bide.core.batch import Draft
 from bide.core.commands import REFUSED, Again, Complete, Receipt, Reply
+from bide.core.hiding import told_digest
 from bide.core.holding import expire, hand_over, held_under, hold, is_held, keep_unused
 from bide.core.moves import close_wait, wake
 from bide.core.people import admitted_before, deny, remember, why_not
@@ -54,7 +55,7 @@ def _complete(draft: Draft, command: Complete) -> Reply:
         return deny(draft, run, wait, command.by, reason)
     if wait.status not in OPEN_WAIT:
         return _late(run, wait)
-    if name.message_id.endswith("!") and command.only_run is None:
+    if name.has_collided and command.only_run is None:
         return Receipt(outcome="conflict", run_id=run.id, wait_id=wait.id, reason="collision")
     receipt = complete_wait(draft, run, wait, command.message_id, command.data, command.digest, command.by)
     if receipt.outcome in ("woke", "queued"):
@@ -106,9 +107,18 @@ def _keep_unused(draft: Draft, command: Complete, refused: Receipt) -> None:
 
 
 def complete_wait(
-    draft: Draft, run: Run, wait: Wait, message_id: str, data: str, digest: str, by: str | None
+    draft: Draft,
+    run: Run,
+    wait: Wait,
+    message_id: str,
+    data: str,
+    digest: str,
+    by: str | None,
+    *,
+    answer: str | None = None,
 ) -> Receipt:
-    """Give an open wait its answer, if it fits the schema; a closed one says so."""
+    """Give an open wait its answer, if it fits the schema; a closed one says so. *answer* is what the run is handed,
+    where that is more than the data."""
     if wait.status not in OPEN_WAIT:
         return _late(run, wait)
     wrong = problems(_schema(wait), data)
@@ -120,14 +130,14 @@ def complete_wait(
         "wait": wait.no,
         "step": wait.key,
         "id": message_id,
-        "digest": digest,
+        "digest": told_digest(draft, run, data, digest),
         "payload": msgspec.Raw(data.encode()),
     }
     if by is not None:
         told["by"] = by
     run = draft.record(run, "await_answer_received", told)
     is_early = wait.status == "reserved"  # the run is not there yet, and has nothing to wake up for (F7)
-    run = close_wait(draft, run, wait, "completed", "answer", answer=data)
+    run = close_wait(draft, run, wait, "completed", "answer", answer=data if answer is None else answer)
     if run.status == "waiting" and not is_early:
         wake(draft, run, wait, wait.key)
     return Receipt(outcome="queued" if is_early else "woke", run_id=run.id, wait_id=wait.id, message_id=message_id)

@@ -58,7 +58,7 @@ from bide.core.commands import (
     StartOrSignal,
 )
 from bide.core.exchanging import ExpireItems, MarkDispatched, Reject, TakeIn
-from bide.core.hiding import incoming_of
+from bide.core.hiding import incoming_of, scrubbed_reply
 from bide.core.once import decide_once
 from bide.core.requests import Answer, ChangeWait, HandTask, KeepPoison, LetGo, SettleChore, SettleDeadLetter
 from bide.core.streaming import ClaimItems, FinishItems, RenewItems
@@ -70,7 +70,7 @@ def decide_all(view: View, commands: Sequence[AnyCommand]) -> list[Reply]:
     for command in commands:
         draft = Draft(view, command.actor, command.verdict, incoming_of(command), command.trace)
         try:
-            reply = decide(draft, command)
+            reply = scrubbed_reply(decide(draft, command), draft)
         except Exception as error:
             replies.append(Failed(error))
             continue
@@ -88,7 +88,9 @@ def _counts(reply: Reply) -> bool:
 
 
 def decide(draft: Draft, command: AnyCommand) -> Reply:
-    match command:
+    match command:  # the frequent ones first
+        case CommitTurn():
+            return turns.commit(draft, command)
         case Start():
             return starting.start(draft, command)
         case Deliver():
@@ -109,13 +111,13 @@ def decide(draft: Draft, command: AnyCommand) -> Reply:
             return checkpoints.admit(draft, command)
         case KeepUnused():
             draft.unused.append(replace(command.unused, at=draft.now))
+            if command.intake_id is not None:
+                draft.intake_deleted.append(command.intake_id)
             return Done(True)
         case Restore():
             return archive.restore(draft, command)
         case NoteDenial():
             return governing.deny(draft, command)
-        case CommitTurn():
-            return turns.commit(draft, command)
         case Claim():
             return turns.claim(draft, command)
         case GiveBack():

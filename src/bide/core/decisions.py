@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ class DecisionReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
     >>> from datetime import UTC
     >>> now = datetime(2030, 1, 1, tzinfo=UTC)
-    >>> receipt = seal("default", "int_7_1_0", shown=None, schema=None, answer="d1", by="ann", at=now)
+    >>> receipt = seal("default", "int_7_1_0", shown=None, schema=b"", answer="d1", by="ann", at=now)
     >>> is_genuine(receipt)
     True
     """
@@ -35,12 +36,13 @@ def seal(
     interaction_id: str,
     *,
     shown: str | None,
-    schema: object,
+    schema: bytes,
     answer: str,
     by: str | None,
     at: datetime,
 ) -> DecisionReceipt:
-    version = digest_of(schema) if schema is not None else None
+    """The receipt of an answer that fits this schema, as it is written; empty where there is none."""
+    version = _version(schema) if schema else None
     return DecisionReceipt(
         digest=_digest(workspace, interaction_id, shown, version, answer, by),
         workspace=workspace,
@@ -66,6 +68,11 @@ def digest_of(value: Any) -> str:
     True
     """
     return digest(canonical(value))[:32]
+
+
+@lru_cache(maxsize=512)
+def _version(schema: bytes) -> str:
+    return digest_of(msgspec.json.decode(schema))
 
 
 def _digest(*bound: str | None) -> str:

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from bide.core.batch import Draft
 from bide.core.commands import (
+    REFUSED,
     Admit,
     Again,
     Deliver,
@@ -15,17 +16,24 @@ from bide.core.commands import (
     Receipt,
     Receipts,
     Reply,
+    Start,
     Started,
     StartOrSignal,
+    Unknown,
 )
+from bide.core.hiding import told_digest
 from bide.core.history import receive
 from bide.core.matching import dedup_name, dedup_names, takes
 from bide.core.moves import close_wait, wake
 from bide.core.records import FINAL, Name, Run, Signal, Unused, Wait
 from bide.core.starting import start
 
+_IGNORED = Receipt(outcome="ignored", reason="another was refused")
+
 
 def deliver(draft: Draft, command: Deliver) -> Reply:
+    if command.is_gone:
+        return Unknown(command.unused_id or "")
     run = draft.run(command.run_id) if command.run_id is not None else None
     if run is not None and run.workspace != command.workspace:
         run = None  # another workspace's run is as unknown as one that never was (law 8)
@@ -38,9 +46,12 @@ def deliver(draft: Draft, command: Deliver) -> Reply:
         return _refuse(draft, command, None, "not_found")
     if command.by_correlation and run.correlation_key != command.target:
         return Again()
+    if run.status in FINAL and command.by_correlation and run.correlation_scope == "live":
+        return Again()  # the key was freed between look-up and lock; another run may hold it by now
+    unfit = _unfit(draft, command, run)
+    if unfit is not None:
+        return unfit
     if run.status in FINAL:
-        if command.by_correlation and run.correlation_scope == "live":
-            return Again()  # the key was freed between look-up and lock; another run may hold it by now
         return _refuse(draft, command, run, run.status)
     return admit_signal(draft, command, run)
 
@@ -58,6 +69,9 @@ def start_or_signal(draft: Draft, command: StartOrSignal) -> Reply:
         if known.correlation_key == deliver_it.target and known.status not in FINAL:
             return Again()
         return _refuse(draft, deliver_it, known if known.workspace == command.workspace else None, known.status)
+    unfit = _unfit(draft, deliver_it, command.start)
+    if unfit is not None:
+        return unfit
     started = start(draft, command.start)
     if isinstance(started, DuplicateRun):
         return Again()  # somebody took the key between look-up and lock: signal that run
@@ -91,7 +105,11 @@ def admit(draft: Draft, command: Admit) -> Reply:
 def deliver_many(draft: Draft, command: DeliverMany) -> Reply:
     replies = [deliver(draft, delivery) for delivery in command.deliveries]
     receipts = tuple(reply for reply in replies if isinstance(reply, Receipt))
-    return Again() if len(receipts) < len(replies) else Receipts(receipts)
+    if len(receipts) < len(replies):
+        return Again()
+    if any(receipt.outcome in REFUSED for receipt in receipts):
+        receipts = tuple(receipt if receipt.outcome in REFUSED else _IGNORED for receipt in receipts)
+    return Receipts(receipts)
 
 
 def admit_signal(draft: Draft, command: Deliver, run: Run) -> Receipt:
@@ -129,7 +147,7 @@ def admit_signal(draft: Draft, command: Deliver, run: Run) -> Receipt:
         {
             "id": signal.id,
             "signal": signal.name,
-            "digest": command.digest,
+            "digest": told_digest(draft, run, command.payload, command.digest),
             "payload": msgspec.Raw(signal.payload.encode()),
         },
     )
@@ -166,6 +184,16 @@ def _refuse(draft: Draft, command: Deliver, run: Run | None, reason: str) -> Rec
     """Nobody would ever read it (S2): refused, and kept for an operator (S12)."""
     _keep(draft, command, run.id if run is not None else "", reason)
     return Receipt(outcome="no_target", run_id=run.id if run is not None else None, reason=reason)
+
+
+def _unfit(draft: Draft, command: Deliver, run: Run | Start) -> Receipt | None:
+    """Refuse a payload that is not what the run's definition declares for this signal (S13); None lets it in."""
+    for misfit in command.misfits:
+        if (misfit.definition, misfit.version) == (run.definition, run.version):
+            run_id = run.id if isinstance(run, Run) else None
+            _keep(draft, command, run_id or "", "invalid_payload")
+            return Receipt(outcome="invalid", run_id=run_id, message_id=command.signal_id, reason=misfit.problem)
+    return None
 
 
 def _keep(draft: Draft, command: Deliver, run_id: str, reason: str) -> None:

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
 
+from bide.core.agenda import terms
 from bide.core.batch import Draft
-from bide.core.commands import Emit, EventReceipt, Listening, Outcome, Reply
+from bide.core.commands import REFUSED, Emit, EventReceipt, Listening, Outcome, Reply, UsedOtherwise
 from bide.core.expressions import Facts
+from bide.core.hiding import told_digest
 from bide.core.meetings import listener_of, wants
 from bide.core.moves import close_wait, wake
+from bide.core.once import is_other, keep, once_name
 from bide.core.records import FINAL, OPEN_WAIT, Chore, EventRow, Run, RunId, Unused, Wait
 from bide.core.starting import start
 
 
 def emit(draft: Draft, command: Emit) -> Reply:
     """Put the event on the stream, once for its id."""
+    if command.once is None:
+        return _emit(draft, command)
+    if is_other(command.once, draft.name(command.workspace, "dedup", once_name(command.once)), draft.now):
+        return UsedOtherwise(command.once.key)
+    receipt = _emit(draft, command)
+    if receipt.outcome not in REFUSED:
+        keep(draft, command.workspace, command.once)
+    return receipt
+
+
+def _emit(draft: Draft, command: Emit) -> EventReceipt:
     if command.chore_id is not None:
         draft.chores[command.chore_id] = None
     known = draft.event(command.workspace, command.event_id)
@@ -96,7 +111,7 @@ def _opened_meanwhile(draft: Draft, command: Emit) -> Iterator[tuple[RunId, int]
 
 
 def _complete(draft: Draft, run: Run, wait: Wait, event: EventRow, answer: str) -> Run:
-    told = {"event": event.id, "name": event.name, "digest": event.digest}
+    told = {"event": event.id, "name": event.name, "digest": told_digest(draft, run, event.data, event.digest)}
     return close_wait(draft, run, wait, "completed", "event", answer=answer, told=told)
 
 
@@ -110,6 +125,13 @@ def answer_of(event: EventRow) -> str:
         "channel": event.channel,
     }
     return msgspec.json.encode(said).decode()
+
+
+def stand_in(wait: Wait, id: str, data: str, digest: str, at: datetime) -> EventRow:
+    """The event that an answer by hand stands for: the answer's id, and as its name what the wait listens for."""
+    channel = terms(wait).get("channel") or "api"
+    [name] = wait.names
+    return EventRow(workspace=wait.workspace, seq=0, id=id, name=name, data=data, digest=digest, channel=channel, at=at)
 
 
 def listen(draft: Draft, run: Run, wait: Wait, listening: Listening) -> Run:

@@ -37,8 +37,11 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nonce: str = ""  # what correlation ids are made with; nobody outside sees it
     schema: Any = None
     channel: str | None = None
+    title: str | None = None
+    description: str | None = None
     assignee: str | None = None
     group: str | None = None
+    metadata: Any = None
 
     def deadline(self, opened_at: datetime) -> datetime | None:
         """When an item that was opened at this moment has had its time."""

@@ -176,15 +176,37 @@ def equality_of(expression: str) -> str:
     >>> equality_of("data.order == 7 || data.ok")
     ''
     """
-    tokens = _tokens(expression)
-    if tokens is None:
-        return ""
-    for part in _conjuncts(tokens):
+    return next((_indexed(path, literal) for path, literal in _equalities(expression)), "")
+
+
+def example_of(expression: str) -> Any:
+    """Data of which the expression is true, where its equalities alone say it; else None.
+
+    >>> example_of("data.order == 7 && data.by.name == 'ann'")
+    {'order': 7, 'by': {'name': 'ann'}}
+    >>> example_of("data.amount > 7") is None
+    True
+    """
+    found: dict[str, Any] = {}
+    for path, literal in _equalities(expression):
+        place = found
+        for key in path[:-1]:
+            place = place.setdefault(key, {})
+            if not isinstance(place, dict):
+                return None
+        if path:
+            is_whole = isinstance(literal, float) and literal.is_integer()
+            place[path[-1]] = int(literal) if is_whole else literal
+    return found if found and Facts(msgspec.json.encode(found).decode()).satisfy(expression) else None
+
+
+def _equalities(expression: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """What `data.path` must equal which literal, where the expression says so."""
+    for part in _conjuncts(_tokens(expression) or []):
         for left, right in _sides(part):
             path, literal = _path(left), _literal(right)
             if path is not None and literal is not None:
-                return _indexed(path, literal[0])
-    return ""
+                yield path, literal[0]
 
 
 def _tokens(expression: str) -> list[str] | None:

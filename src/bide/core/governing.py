@@ -32,7 +32,9 @@ from bide.core.commands import (
 from bide.core.durations import Duration
 from bide.core.ledger import Entry
 from bide.core.records import FINAL, Run, RunId, Unused, Wait, wait_id
-from bide.core.requests import Answer
+from bide.core.requests import Answer, ChangeWait, Fail, Withdraw
+from bide.core.streaming import Ask, Feed
+from bide.core.streams import progress_of
 
 ActionKind = Literal["start", "suspend", "resume", "answer", "cancel"]
 KINDS: tuple[ActionKind, ...] = ("start", "suspend", "resume", "answer", "cancel")
@@ -153,12 +155,23 @@ def actions_of(command: AnyCommand) -> list[Action]:
             wait = wait_id(command.run_id, command.no)
             return [_from(command, "answer", run_id=command.run_id, wait_id=wait, data=command.data)]
         case Cancel():
-            return [_from(command, "cancel", run_id=command.run_id, data=msgspec.json.encode(command.reason).decode())]
+            return [_from(command, "cancel", run_id=command.run_id, data=_text(command.reason))]
+        case ChangeWait(change=Fail() | Withdraw()):
+            # Who fails a wait answers it, with a no; who cancels it takes away what the run waits for.
+            kind: ActionKind = "answer" if isinstance(command.change, Fail) else "cancel"
+            wait = wait_id(command.run_id, command.no)
+            return [_from(command, kind, run_id=command.run_id, wait_id=wait, data=_text(command.reason))]
         case _:
             return []
 
 
-def _from(command: Deliver | Complete | Answer | Cancel, kind: ActionKind, *, data: str, **fields: Any) -> Action:
+def _text(reason: str) -> str:
+    return msgspec.json.encode(reason).decode()
+
+
+def _from(
+    command: Deliver | Complete | Answer | Cancel | ChangeWait, kind: ActionKind, *, data: str, **fields: Any
+) -> Action:
     return Action(
         kind=kind, principal=command.actor, workspace=command.workspace, data=msgspec.json.decode(data), **fields
     )
@@ -191,7 +204,23 @@ def actions_of_turn(run: Run, command: CommitTurn) -> list[Action]:
         actions.append(_suspending(run, wait.key, wait.kind, wait.names, wait.details))
         if wait.child is not None:
             actions.append(_starting(wait.child, principal, run.workspace))
+    if isinstance(command.move, Ask):
+        actions.append(_suspending(run, command.move.stage.name, "request", (), command.move.stage.details))
+    if command.feed is not None:
+        actions += _suspending_stream(run, command.feed)
     return actions
+
+
+def _suspending_stream(run: Run, feed: Feed) -> Iterator[Action]:
+    """What a pipeline's run will be parked on once a stream begins: the waits of its stages, and its own work on the
+    items. Asked before the first item is stored, since waits open as items come to them, in no turn of the run."""
+    if not feed.items or feed.section == progress_of(run).section:
+        return
+    for stage in feed.stages:
+        if stage.kind == "wait":
+            yield _suspending(run, stage.name, "request", (), stage.details)
+    if any(stage.kind == "work" for stage in feed.stages):
+        yield _suspending(run, feed.boundary_name, "items", (), "{}")
 
 
 def _suspending(run: Run, step: str, kind: str, names: tuple[str, ...], details: str) -> Action:
@@ -236,13 +265,22 @@ def _seen(action: Action, run: Run, details: Mapping[str, Any]) -> Action:
 
 def recorded_actions(run: Run, entries: Iterable[Entry]) -> Iterator[tuple[int, Action]]:
     """What happened to a run that a policy has a say in, as its ledger tells of it, with the number of each entry."""
+    is_cancelled = False
     for entry in entries:
         kind = _RECORDED.get(entry.name)
-        if kind is None:
-            continue
         data = entry.data
+        if entry.name == "await_unit_item_completed" and "id" in data and not entry.actor.startswith(_UNASKED):
+            kind = "answer"  # to a request; its data is not in the ledger
+        how, _, why = str(data.get("cause", "")).partition(": ")
+        if entry.name == "await_unit_terminal" and how in _ENDED_EARLY and not entry.actor.startswith(_UNASKED):
+            kind, data = _ENDED_EARLY[how], {"step": data.get("step"), "payload": why, "reason": why}
+        if kind is None or (kind == "cancel" and is_cancelled):  # a clean-up tells of it twice
+            continue
+        is_cancelled = is_cancelled or entry.name in _CANCELS
         names = data.get("names") or ((data["signal"],) if "signal" in data else ())
         said = msgspec.json.decode(run.input) if kind == "start" else data.get("payload")
+        if kind == "cancel":
+            said = data.get("reason")
         outer = kind in ("start", "answer", "cancel")
         action = Action(
             kind=kind,
@@ -255,6 +293,9 @@ def recorded_actions(run: Run, entries: Iterable[Entry]) -> Iterator[tuple[int, 
         yield entry.seq, msgspec.structs.replace(_seen(action, run, {}), channel=data.get("channel"))
 
 
+_UNASKED = ("transport:", "worker:", "outbox", "timer")  # what brokers and providers reply is not put before policies
+_ENDED_EARLY: Mapping[str, ActionKind] = {"failed": "answer", "cancelled": "cancel"}  # by the cause of a wait's end
+_CANCELS = frozenset({"run_cancel_requested", "run_cancelled"})
 _RECORDED: Mapping[str, ActionKind] = {
     "run_started": "start",
     "await_execution_waiting": "suspend",
@@ -267,10 +308,13 @@ _RECORDED: Mapping[str, ActionKind] = {
 
 
 def deny(draft: Draft, command: NoteDenial) -> Reply:
-    """Keep on record that something was denied: in the run's ledger, or among the unused where there is no run."""
+    """Keep on record that something was denied: in the ledger of the run that it concerned, or of the run that wanted
+    to start another; among the unused where there is no run."""
     run = draft.run(RunId(command.run_id)) if command.run_id is not None else None
     if run is not None and run.workspace == command.workspace and run.status not in FINAL:
         data = {"action": command.action, "principal": command.principal, "reason": command.reason}
+        if command.action == "start":
+            data["definition"] = command.target
         draft.record(run, "policy_denied", data)
         return Done(True)
     draft.unused.append(

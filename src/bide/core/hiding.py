@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec.structs import replace
 
-from bide.core.commands import AnyCommand, CommitTurn, Complete, Deliver, End, Once, TryAgain
-from bide.core.records import Turn
-from bide.core.redaction import hidden_values, names_in, scrubbed
+from bide.core.batch import Draft
+from bide.core.commands import AnyCommand, CommitTurn, Complete, Deliver, End, Once, Receipt, Reply, Start, TryAgain
+from bide.core.decisions import digest_of
+from bide.core.records import Run, RunId, Turn
+from bide.core.redaction import covered, hidden_values, names_in, scrubbed
 from bide.core.requests import Answer
+
+
+def told_digest(draft: Draft, run: Run, text: str, digest: str) -> str:
+    """The digest of a payload as it may be told: of the covered payload where the run hides anything. Who has a digest
+    of the payload itself finds a short hidden value by trying all there are."""
+    if not run.redact:
+        return digest
+    names = names_in(run.redact)
+    values = hidden_values(names, run.input, run.state, draft.incoming, text)
+    return digest_of(covered(msgspec.json.decode(text), names, values))
 
 
 def incoming_of(command: AnyCommand) -> str | None:
     """The payload that came with a command from the outside."""
     match command:
+        case CommitTurn() | Start():
+            return None
         case Deliver():
             return command.payload
         case Complete() | Answer():
@@ -21,6 +36,19 @@ def incoming_of(command: AnyCommand) -> str | None:
             return incoming_of(command.command)
         case _:
             return None
+
+
+def scrubbed_reply(reply: Reply, draft: Draft) -> Reply:
+    """The reply without hidden values in what it says of an answer that does not fit: whoever sent it may be told,
+    but what is told is logged and shown (W3)."""
+    if not isinstance(reply, Receipt) or not reply.problems or reply.run_id is None:
+        return reply
+    run = draft.run(RunId(reply.run_id))
+    values = hidden_values(names_in(run.redact), draft.incoming) if run is not None and run.redact else []
+    if not values:
+        return reply
+    told = tuple(scrubbed(problem, values) for problem in reply.problems)
+    return replace(reply, problems=told, reason=scrubbed(reply.reason, values) if reply.reason is not None else None)
 
 
 def with_scrubbed_errors(command: CommitTurn, turn: Turn) -> CommitTurn:
@@ -33,9 +61,16 @@ def with_scrubbed_errors(command: CommitTurn, turn: Turn) -> CommitTurn:
     if not values:
         return command
     steps = tuple(
-        replace(step, error=scrubbed(step.error, values)) if step.error is not None else step for step in command.steps
+        replace(step, error=_rid_of(values, step.error)) if step.error is not None else step for step in command.steps
     )
     move = command.move
-    if isinstance(move, (End, TryAgain)) and move.error is not None:
+    if isinstance(move, End) and move.error is not None:
+        move = replace(move, error=_rid_of(values, move.error))
+    elif isinstance(move, TryAgain) and move.error is not None:
         move = replace(move, error=scrubbed(move.error, values))
     return replace(command, steps=steps, move=move)
+
+
+def _rid_of(values: list[str], error: str) -> str:
+    """An error, which is JSON, with none of these values in its texts."""
+    return msgspec.json.encode(covered(msgspec.json.decode(error), (), values)).decode()

@@ -15,6 +15,7 @@ from bide.core.deadlines import deadline_of
 from bide.core.events import listen
 from bide.core.holding import is_held
 from bide.core.interactions import WITHDRAWN, open_interaction
+from bide.core.ledger import payload_digest
 from bide.core.matching import takes
 from bide.core.moves import TELLING_APART, close_wait, describe, signal_name
 from bide.core.outbox import notify
@@ -47,7 +48,8 @@ def _record_step(draft: Draft, run: Run, step: NewStep) -> Run:
     data: dict[str, object] = {"step": step.key, "attempts": step.attempts}
     if step.error is not None:
         data["error"] = msgspec.Raw(step.error.encode())
-    run = draft.record(run, ENTRIES[step.status], data)
+    digest = payload_digest(run.redact, step.result) if step.result is not None else None
+    run = draft.record(run, ENTRIES[step.status], data, digest)
     draft.steps[(run.id, step.key)] = StepRow(
         run_id=run.id,
         key=step.key,
@@ -231,7 +233,7 @@ def _hold_signal_id(draft: Draft, run: Run, wait: Wait) -> Run:
         return take_held(draft, run, wait, holder)
     message = f"signal id {signal_id!r} is awaited by {holder.run_id} already; put the run id into it"
     error = RunError(code="SignalCollision", message=message, step=wait.key, type=holder.run_id)
-    if not holder.message_id.endswith("!"):
+    if not holder.has_collided:
         marked = replace(holder, message_id=f"{holder.message_id}!", created_at=holder.created_at + TELLING_APART)
         draft.replace_name(marked, holder)
     return close_wait(draft, run, wait, "failed", "collision", answer=msgspec.json.encode(error).decode())

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bide.core.agenda import terms
+from bide.core.asking import asked_in
 from bide.core.batch import Draft
 from bide.core.outside import Assigning, Closing
 from bide.core.payloads import digest
@@ -33,7 +33,7 @@ INTERACTING = frozenset({"task", "request"})  # kinds of waits that have interac
 
 def open_interaction(draft: Draft, run: Run, wait: Wait, new: NewTask, item: int = 0) -> Run:
     """Make the interaction that a wait opens with. Being listed is how `interaction-api` dispatches it."""
-    details = terms(wait)
+    asked = asked_in(wait)
     row = Interaction(
         workspace=run.workspace,
         run_id=run.id,
@@ -46,9 +46,9 @@ def open_interaction(draft: Draft, run: Run, wait: Wait, new: NewTask, item: int
         correlation_id=digest(f"{run.id}/{wait.key}/{item}")[:32],
         payload=new.payload,
         transport=new.transport,
-        channel=details.get("channel"),
-        assignee=details.get("assignee"),
-        group=details.get("group"),
+        channel=asked.channel,
+        assignee=asked.assignee,
+        group=asked.group,
     )
     draft.outside.interactions[(run.id, wait.no, item)] = row
     run = draft.record(run, "await_interaction_dispatched", {**told(row), "timeout": wait.deadline})

@@ -6,15 +6,18 @@ SQL stores ask the same questions as queries; the memory store and the simulatio
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
 
 import msgspec
 
-from bide.core import ledger
-from bide.core.holding import chores_of
+from bide.core.accounting import Account, flaws, kept_of
+from bide.core.holding import chores_of, is_held
 from bide.core.matching import takes
+from bide.core.once import PREFIX as ONCE
 from bide.core.records import (
     FINAL,
+    NO_RUN,
     OPEN_INTERACTION,
     OPEN_WAIT,
     Chore,
@@ -27,6 +30,7 @@ from bide.core.records import (
     Run,
     RunId,
     Signal,
+    StepRow,
     Timer,
     Unit,
     Wait,
@@ -34,19 +38,22 @@ from bide.core.records import (
 
 
 class Rows(msgspec.Struct, kw_only=True):
-    runs: Iterable[Run]
-    waits: Iterable[Wait]
-    inbox: Iterable[Signal]
-    names: Iterable[Name]
-    queue: Iterable[QueueEntry]
-    timers: Iterable[Timer]
-    pages: Iterable[LedgerPage]
-    interactions: Iterable[Interaction] = ()
-    units: Iterable[Unit] = ()
-    items: Iterable[Item] = ()
+    """Every row that is looked at."""
+
+    runs: Collection[Run]
+    waits: Collection[Wait]
+    inbox: Collection[Signal]
+    names: Collection[Name]
+    queue: Collection[QueueEntry]
+    timers: Collection[Timer]
+    pages: Collection[LedgerPage]
+    interactions: Collection[Interaction] = ()
+    units: Collection[Unit] = ()
+    items: Collection[Item] = ()
     promised: frozenset[RunId] = frozenset()  # runs with something to send in the outbox, or among the dead letters
-    listeners: Iterable[Listener] = ()
-    chores: Iterable[Chore] = ()
+    listeners: Collection[Listener] = ()
+    chores: Collection[Chore] = ()
+    steps: Collection[StepRow] = ()
 
 
 class BrokenRow(msgspec.Struct, frozen=True):
@@ -66,23 +73,30 @@ def check(rows: Rows) -> list[BrokenRow]:
         inbox[signal.run_id].append(signal)
     queue = {entry.run_id: entry for entry in rows.queue}
     timers = {(timer.run_id, timer.no): timer for timer in rows.timers}
+    timed = {timer.run_id for timer in rows.timers}
     pages: dict[RunId, list[LedgerPage]] = defaultdict(list)
     for page in rows.pages:
         pages[page.run_id].append(page)
+    steps: dict[RunId, list[StepRow]] = defaultdict(list)
+    for step in rows.steps:
+        steps[step.run_id].append(step)
+    admitted: dict[RunId, list[str]] = defaultdict(list)
+    for name in rows.names:
+        if name.kind == "dedup" and name.message_id and not name.name.startswith(ONCE):
+            admitted[name.run_id].append(name.message_id)
 
     broken: list[BrokenRow] = []
     for run in runs.values():
-        broken += _of_run(run, waits[run.id], inbox[run.id], queue.get(run.id))
-        broken += _of_ledger(run, pages[run.id])
+        broken += _of_run(run, waits[run.id], inbox[run.id], queue.get(run.id), run.id in timed)
+        broken += _of_ledger(run, pages[run.id], inbox[run.id], steps[run.id], admitted[run.id])
         broken += _of_joins(run, waits[run.id], runs)
         broken += _of_timers(run, waits[run.id], timers)
+        broken += _of_waits(run, waits[run.id])
     for interaction in rows.interactions:
         broken += _of_interaction(interaction, waits[interaction.run_id].get(interaction.no))
     broken += _of_units(rows, waits)
     broken += _of_streams(rows, runs)
-    for row in (*inbox, *waits, *queue):
-        if row not in runs:
-            broken.append(BrokenRow("I14", row, "belongs to no run"))
+    broken += _of_families(rows, runs)
     for name in rows.names:
         holder = runs.get(name.run_id)
         if name.kind == "correlation" and (
@@ -91,9 +105,33 @@ def check(rows: Rows) -> list[BrokenRow]:
             or (holder.status in FINAL and holder.correlation_scope == "live")
         ):
             broken.append(BrokenRow("I7", name.name, f"correlation key is held by {name.run_id}, which does not live"))
+    broken += _of_signal_ids(rows.names, waits)
+    broken += _of_chores(rows.chores, runs)
     broken += _of_listeners(rows.listeners, waits)
     broken += _of_held_answers(rows.names, rows.chores)
     return broken
+
+
+def _of_signal_ids(names: Iterable[Name], waits: Mapping[RunId, dict[int, Wait]]) -> Iterator[BrokenRow]:
+    """I7: a signal id is taken by a wait that is open, and remembered with one that is closed."""
+    for name in names:
+        if name.kind != "signal" or is_held(name):
+            continue
+        found = {str(no): wait for no, wait in waits[name.run_id].items()}.get(name.message_id.rstrip("!"))
+        if found is None or (found.status in OPEN_WAIT) != (name.digest != "closed"):
+            detail = f"signal id {name.name} is {name.digest}, wait {name.message_id} is not"
+            yield BrokenRow("I7", name.run_id, detail)
+
+
+def _of_chores(chores: Iterable[Chore], runs: Mapping[RunId, Run]) -> Iterator[BrokenRow]:
+    """I12: a chore is a run's, but for held answers and keys. I7: only a cancel is passed on to all children."""
+    for chore in chores:
+        if (chore.kind in ("hold", "forget")) != (chore.run_id == NO_RUN):
+            yield BrokenRow("I12", chore.id, f"is a chore of the kind {chore.kind}, and its run is {chore.run_id!r}")
+        run = runs.get(chore.run_id)
+        is_of_run = run is not None and chore.id == f"cancel_children:{run.id}"
+        if run is not None and is_of_run and run.status != "cancelled":
+            yield BrokenRow("I7", run.id, f"is {run.status}, yet its children are to be cancelled")
 
 
 def _of_held_answers(names: Iterable[Name], chores: Iterable[Chore]) -> Iterator[BrokenRow]:
@@ -120,7 +158,9 @@ def _of_listeners(listeners: Iterable[Listener], waits: Mapping[RunId, dict[int,
         yield BrokenRow("I4", run_id, f"an event would find wait {no}, which is not open")
 
 
-def _of_run(run: Run, waits: dict[int, Wait], inbox: list[Signal], entry: QueueEntry | None) -> Iterator[BrokenRow]:
+def _of_run(
+    run: Run, waits: dict[int, Wait], inbox: list[Signal], entry: QueueEntry | None, has_timer: bool
+) -> Iterator[BrokenRow]:
     open_waits = sorted(no for no, wait in waits.items() if wait.status in OPEN_WAIT)
     if list(run.open_waits) != open_waits:
         yield BrokenRow("I5", run.id, f"says that waits {list(run.open_waits)} are open, {open_waits} are")
@@ -130,19 +170,66 @@ def _of_run(run: Run, waits: dict[int, Wait], inbox: list[Signal], entry: QueueE
         for wait in (waits[no] for no in open_waits):
             if sum(takes(wait, signal) for signal in inbox) >= max(1, wait.expected):
                 yield BrokenRow("I4", run.id, f"waits at {wait.id} for a signal that is in its inbox")
-        if not open_waits:
+        parked_on = waits.get(run.parked_on) if run.parked_on is not None else None
+        if parked_on is None or parked_on.status != "waiting":
             yield BrokenRow("I4", run.id, "waits for nothing")
-    if run.status in FINAL and (open_waits or inbox or entry is not None or run.cancel_until is not None):
+    left = (open_waits, inbox, entry is not None, has_timer, run.cancel_until is not None, run.held is not None)
+    if run.status in FINAL and any(left):
         yield BrokenRow("I7", run.id, f"is {run.status}, yet something of it is open")
+    if run.status in FINAL and run.status != "cancelled" and run.cancel_reason is not None:
+        yield BrokenRow("I10", run.id, f"was cancelled, yet it ended as {run.status}")
     if (run.status == "running") != (entry is not None and entry.worker is not None):
         yield BrokenRow("I9", run.id, f"is {run.status}, and its lease says otherwise")
-    if (run.status == "ready" and run.held is None) != (entry is not None and entry.worker is None):
+    is_offered = entry is not None and entry.worker is None
+    if (run.status == "ready" and run.held is None) != is_offered or (is_offered and not _is_in_place(run, entry)):
         yield BrokenRow("I9", run.id, f"is {run.status}, and the queue says otherwise")
     if entry is not None and entry.epoch != run.epoch:
         yield BrokenRow("I8", run.id, f"is at epoch {run.epoch}, its queue entry at {entry.epoch}")
-    spaces = {wait.workspace for wait in waits.values()} | {signal.workspace for signal in inbox}
-    if spaces - {run.workspace}:
-        yield BrokenRow("I14", run.id, "has rows of another workspace")
+
+
+def _is_in_place(run: Run, entry: QueueEntry | None) -> bool:
+    place = (run.queue, run.priority, run.ready_at)
+    return entry is not None and (entry.queue, entry.priority, entry.due_at) == place
+
+
+def _of_waits(run: Run, waits: Mapping[int, Wait]) -> Iterator[BrokenRow]:
+    """I5: a wait that is closed says since when and why, and only such a wait. I11: none timed out early."""
+    for wait in waits.values():
+        is_open = wait.status in OPEN_WAIT
+        if is_open != (wait.closed_at is None) or is_open != (wait.cause is None):
+            detail = f"wait {wait.no} is {wait.status}, yet its end or cause says otherwise"
+            yield BrokenRow("I5", run.id, detail)
+        elif wait.status == "timed_out" and not _is_past(wait.deadline, wait.closed_at):
+            yield BrokenRow("I11", run.id, f"wait {wait.no} timed out early")
+
+
+def _is_past(deadline: datetime | None, moment: datetime | None) -> bool:
+    return deadline is not None and moment is not None and deadline <= moment
+
+
+def _of_families(rows: Rows, runs: Mapping[RunId, Run]) -> Iterator[BrokenRow]:
+    """I14: every row belongs to a run, and everything of a run, its children too, is in its workspace."""
+    belongs: list[tuple[RunId, str | None, str]] = [
+        *((wait.run_id, wait.workspace, f"wait {wait.no}") for wait in rows.waits),
+        *((signal.run_id, signal.workspace, f"signal {signal.id}") for signal in rows.inbox),
+        *((name.run_id, name.workspace, f"{name.kind} name {name.name}") for name in rows.names),
+        *((entry.run_id, None, "queue entry") for entry in rows.queue),
+        *((timer.run_id, None, f"timer {timer.no}") for timer in rows.timers),
+        *((page.run_id, None, f"ledger page {page.seq}") for page in rows.pages),
+        *((step.run_id, None, f"step {step.key}") for step in rows.steps),
+        *((unit.run_id, None, f"unit {unit.no}") for unit in rows.units),
+        *((item.run_id, None, f"item {item.item} of stream {item.section}") for item in rows.items),
+    ]
+    for run_id, workspace, what in belongs:
+        run = runs.get(run_id)
+        if run is None and run_id != NO_RUN:  # the name of an answer that is held belongs to none yet
+            yield BrokenRow("I14", run_id, f"{what} belongs to no run")
+        elif run is not None and workspace not in (None, run.workspace):
+            yield BrokenRow("I14", run_id, f"{what} is in another workspace")
+    for child in runs.values():
+        parent = runs.get(child.parent_id) if child.parent_id is not None else None
+        if parent is not None and parent.workspace != child.workspace:
+            yield BrokenRow("I14", parent.id, f"child {child.id} is in another workspace")
 
 
 def _of_interaction(row: Interaction, wait: Wait | None) -> Iterator[BrokenRow]:
@@ -205,12 +292,24 @@ def _of_streams(rows: Rows, runs: Mapping[RunId, Run]) -> Iterator[BrokenRow]:
             yield BrokenRow("I4", run.id, "waits for items, and none is left")
 
 
-def _of_ledger(run: Run, pages: list[LedgerPage]) -> Iterator[BrokenRow]:
+def _of_ledger(
+    run: Run, pages: list[LedgerPage], inbox: list[Signal], steps: list[StepRow], admitted: list[str]
+) -> Iterator[BrokenRow]:
     pages = sorted(pages, key=lambda page: page.seq)
-    texts = [(page.seq, page.entries) for page in pages]
-    broken = ledger.flaw(texts, run.ledger_head, run.ledger_seq, run.status)
-    if broken is not None:
-        yield BrokenRow("I16", run.id, broken.reason)
+    account = Account(
+        run_id=run.id,
+        style=run.style,
+        status=run.status,
+        epoch=run.epoch,
+        ledger_seq=run.ledger_seq,
+        ledger_head=run.ledger_head,
+        pages=[(page.seq, page.entries) for page in pages],
+        unread=[signal.id for signal in inbox],
+        kept=kept_of(run, steps),
+        admitted=admitted,
+    )
+    for flaw in flaws(account):
+        yield BrokenRow(flaw.invariant, run.id, flaw.detail)
 
 
 def _of_joins(run: Run, waits: dict[int, Wait], runs: dict[RunId, Run]) -> Iterator[BrokenRow]:
@@ -235,3 +334,9 @@ def _of_timers(run: Run, waits: dict[int, Wait], timers: dict[tuple[RunId, int],
         timer = timers.get((run.id, no))
         if (timer.due_at if timer is not None else None) != moment:
             yield BrokenRow("I11", run.id, f"timer {no} and what it stands for differ")
+    for wait in waits.values():
+        if wait.status != "waiting" or wait.deadline is None:
+            continue
+        if wait.due_at is None or wait.due_at > wait.deadline:
+            detail = f"wait {wait.no} has a deadline, and nobody would look at it by then"
+            yield BrokenRow("I11", run.id, detail)

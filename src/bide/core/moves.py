@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from bide.core.agenda import terms
+from bide.core.asking import told_of
 from bide.core.batch import Draft
 from bide.core.durations import deadline_after
 from bide.core.interactions import INTERACTING, close_all
+from bide.core.ledger import Kept, end_digest
 from bide.core.records import (
     CANCELLED,
     FINAL,
@@ -147,9 +148,8 @@ def describe(wait: Wait) -> dict[str, Any]:
         data["completed"] = wait.received
     if wait.deadline is not None:
         data["timeout"] = wait.deadline
-    if wait.details != "{}":
-        details = terms(wait)
-        data |= {name: details[name] for name in ("channel", "schema") if name in details}
+    if wait.details.startswith('{"'):  # details of nothing at all are empty
+        data |= told_of(wait)
     return data
 
 
@@ -256,7 +256,8 @@ def finish(draft: Draft, run: Run, status: RunStatus, *, result: str | None = No
         data["discarded"] = [signal.id for signal in discarded]
     if run.cancel_reason:
         data["reason"] = run.cancel_reason
-    run = draft.record(run, f"run_{status}", data)
+    digest = end_digest(Kept(run.input, result, error, run.redact))
+    run = draft.record(run, f"run_{status}", data, digest)
     if run.has_children and status == "cancelled":
         cancel_later(draft, run.id, f"parent {run.id} was cancelled")
     _tell_parent(draft, run)

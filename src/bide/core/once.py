@@ -1,14 +1,14 @@
 """Idempotency keys: a command that is done once, whose first answer is given again (H2).
 
 The key is kept in the commit of the effect, among the names and under the run that was changed, so it goes with that
-run. Refusals are not kept: what was refused may be tried again.
+run; where retention is shorter than a key's time, under none. Refusals are not kept: they may be tried again.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,6 +20,7 @@ from bide.core.commands import (
     Cancelled,
     Done,
     Once,
+    OnceKey,
     Receipt,
     Receipts,
     Release,
@@ -46,38 +47,49 @@ class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     done: bool = False
 
 
-def once_name(command: Once) -> str:
+def once_name(once: OnceKey) -> str:
     """Under which name the key is kept: it counts for one path of one workspace."""
-    parts = msgspec.json.encode((command.path, command.key))
+    parts = msgspec.json.encode((once.path, once.key))
     return PREFIX + hashlib.sha256(parts).hexdigest()[:40]
 
 
+def is_other(once: OnceKey, earlier: Name | None, now: datetime) -> bool:
+    """Whether the key came before, not too long ago, with something else."""
+    return earlier is not None and now - earlier.created_at < KEPT_FOR and earlier.digest != once.digest
+
+
 def decide_once(draft: Draft, command: Once, decide: Callable[[Draft, AnyCommand], Reply]) -> Reply:
-    name = once_name(command)
-    earlier = draft.name(command.workspace, "dedup", name)
+    earlier = draft.name(command.workspace, "dedup", once_name(command.once))
+    if is_other(command.once, earlier, draft.now):
+        return UsedOtherwise(command.once.key)
     if earlier is not None and draft.now - earlier.created_at < KEPT_FOR:
-        return _again(earlier.message_id) if earlier.digest == command.digest else UsedOtherwise(command.key)
+        return _again(earlier.message_id)
     reply = decide(draft, command.command)
     kept = _kept(command.command, reply)
     if kept is None or (kept[0] != NO_RUN and draft.run(kept[0]) is None):  # a dead letter may outlive its run
         return reply
     run_id, text = kept
+    keep(draft, command.workspace, command.once, NO_RUN if command.outlives_run else run_id, text)
+    return reply
+
+
+def keep(draft: Draft, workspace: str, once: OnceKey, run_id: RunId = NO_RUN, text: str = "") -> None:
+    """Note that the key was used, and what was answered."""
     row = Name(
-        workspace=command.workspace,
+        workspace=workspace,
         kind="dedup",
-        name=name,
+        name=once_name(once),
         run_id=run_id,
-        digest=command.digest,
+        digest=once.digest,
         message_id=text,
         created_at=draft.now,
     )
-    if earlier is None:
+    if draft.name(workspace, "dedup", row.name) is None:
         draft.put_name(row)
     else:
         draft.replace_name(row)
     if run_id == NO_RUN:
         _forget_later(draft, row)
-    return reply
 
 
 def _forget_later(draft: Draft, row: Name) -> None:

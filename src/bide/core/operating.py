@@ -17,7 +17,7 @@ from bide.core.exchanging import Reject, terms_of
 from bide.core.moves import cancel_later, close_wait, finish, wake
 from bide.core.people import deny, why_not
 from bide.core.quorum import rule_of
-from bide.core.records import OPEN_WAIT, Run, RunError, Wait, WaitStatus, interaction_id
+from bide.core.records import OPEN_INTERACTION, OPEN_WAIT, Run, RunError, Wait, WaitStatus, interaction_id
 from bide.core.replying import reject
 from bide.core.requests import Amend, Beat, ChangeWait, Fail, HandTask, Withdraw
 
@@ -26,14 +26,19 @@ def change_wait(draft: Draft, command: ChangeWait) -> Reply:
     run, wait = draft.run(command.run_id), draft.wait(command.run_id, command.no)
     if run is None or wait is None or run.workspace != command.workspace:
         return Unknown(command.run_id)
-    is_item = isinstance(command.change, Fail) and command.item is not None
-    if wait.status not in OPEN_WAIT and not (is_item and wait.kind == "request"):
+    if command.item is not None and isinstance(command.change, Fail):
+        if wait.kind == "request" and terms_of(wait).items:
+            return _fail_item(draft, command, command.item)
+        if wait.status == "failed" and wait.cause == _cause("failed", command.reason):
+            return Done(True, "as it was")  # who lost the reply asks again (law 5)
+    if wait.status not in OPEN_WAIT:
         return Done(False, wait.status)
+    row = interaction_of(draft, (run.id, wait.no, command.item)) if command.item is not None else None
+    if row is not None and row.status not in OPEN_INTERACTION:
+        return Done(False, row.status)  # one of many that has ended, though others have not
     match command.change:
         case Amend():
             return _amend(draft, run, wait, command.change, command.reason)
-        case Fail() if command.item is not None and wait.kind == "request" and terms_of(wait).items:
-            return _fail_item(draft, command, command.item)
         case Fail():
             end_early(draft, run, wait, "failed", "failed", command.reason)
         case Withdraw():
@@ -76,7 +81,7 @@ def _amend(draft: Draft, run: Run, wait: Wait, change: Amend, reason: str) -> Re
     if change.assigns:
         data |= {"assignee": change.assignee, "group": change.group}
         wait = assign(draft, wait, change.assignee, change.group)
-    by_item = wait.kind == "request" and wait.deadline is None
+    by_item = wait.kind == "request" and terms_of(wait).items
     draft.put_terms(wait if by_item else agenda.look(wait))
     draft.record(run, "await_updated", data)
     return Done(True)
@@ -110,9 +115,8 @@ def end_early(draft: Draft, run: Run, wait: Wait, status: WaitStatus, how: str, 
     """End a wait without an answer and let its run go on: it is told how, and why."""
     code = {"failed": "WaitFailed", "cancelled": "WaitCancelled"}[status]
     error = RunError(code=code, message=reason or how, step=wait.key)
-    cause = f"{how}: {reason}" if reason else how
     told = msgspec.json.encode(error).decode()
-    run = close_wait(draft, run, wait, status, cause, answer=told)
+    run = close_wait(draft, run, wait, status, _cause(how, reason), answer=told)
     if run.style == "pipeline":  # its stages cannot be told of it (W2)
         return finish(draft, run, "failed", error=told)
     if wait.kind == "children" and wait.cancel_children:
@@ -120,6 +124,10 @@ def end_early(draft: Draft, run: Run, wait: Wait, status: WaitStatus, how: str, 
     if run.status == "waiting":
         run = wake(draft, run, wait, wait.key)
     return run
+
+
+def _cause(how: str, reason: str) -> str:
+    return f"{how}: {reason}" if reason else how
 
 
 def hand_task(draft: Draft, command: HandTask) -> Reply:
@@ -133,6 +141,8 @@ def hand_task(draft: Draft, command: HandTask) -> Reply:
         return deny(draft, run, wait, command.by, reason)
     if wait.status not in OPEN_WAIT:
         return Done(False, wait.status)
+    if row.status not in OPEN_INTERACTION:
+        return Done(False, row.status)
     if row.claimed_by not in (None, command.by):
         return Conflicting(row.id, f"{row.claimed_by} has claimed it")
     if command.action == "claim" and not rule_of(agenda.terms(wait)).is_plain:

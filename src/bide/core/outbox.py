@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from bide.core.agenda import terms
+from bide.core.asking import asked_in
 from bide.core.batch import Draft
 from bide.core.commands import Done, Reply, Unknown
 from bide.core.durations import deadline_after
@@ -34,7 +34,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
 def notify(draft: Draft, run: Run, wait: Wait, cause: Cause, nth: int = 0) -> None:
     """Promise to tell the wait's notifier, if it has one."""
-    notifier = terms(wait).get("notify")
+    notifier = asked_in(wait).notify
     if notifier is None:
         return
     id = f"notify:{wait.id}:{cause}:{nth}"

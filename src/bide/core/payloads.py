@@ -49,6 +49,8 @@ def encode_payload(value: object, *, max_bytes: int) -> str:
     try:
         raw = _encode(value)
         is_plain = _is_plain(raw, value)
+        if is_plain and len(raw) <= max_bytes and _is_flat(raw):
+            return raw.decode()  # the usual case
         plain = value if is_plain else msgspec.to_builtins(value, enc_hook=_to_builtin)
         raw = raw if is_plain else _encode(plain)
     except _ENCODING_ERRORS as error:
@@ -77,11 +79,11 @@ def decode_json(raw: bytes | str, *, max_bytes: int) -> object:
 def decode_as(text: str, type_: Any) -> Any:
     """Read stored JSON text as *type_*: whatever msgspec reads, or a pydantic model. `Any` gives plain values.
 
-    Raises `BadPayload` with the problem "mismatch" when the text does not fit, and `TypeError` when no text could
-    ever be read as *type_*.
+    A number such as 3.0 is read as 3 where an integer is asked for, as JSON Schema has it. Raises `BadPayload` with the
+    problem "mismatch" when the text does not fit, and `TypeError` when no text could ever be read as *type_*.
     """
     try:
-        return _reader(type_)(text)
+        return _read(text, type_)
     except msgspec.ValidationError as error:
         raise _mismatch(error) from error
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -90,13 +92,32 @@ def decode_as(text: str, type_: Any) -> Any:
         raise _too_deep(None) from error
 
 
+def _read(text: str, type_: Any) -> Any:
+    read = _reader(type_)
+    try:
+        return read(text)
+    except msgspec.ValidationError as error:
+        if "got `float`" not in str(error):
+            raise
+        return read(json.dumps(json.loads(text, parse_float=_whole)))
+
+
+def _whole(digits: str) -> int | float:
+    number = float(digits)
+    return int(number) if number.is_integer() else number
+
+
 def canonical(value: object) -> str:
     """Compact JSON with sorted keys: equal values give equal text, whatever the order of their keys.
 
     Numbers count as they are written: 1 and 1.0 differ. Refuses what `encode_payload` refuses, but for size.
     """
-    plain = _decode(encode_payload(value, max_bytes=_NO_LIMIT))
-    return _SORTED.encode(plain).decode()
+    return canonical_text(encode_payload(value, max_bytes=_NO_LIMIT))
+
+
+def canonical_text(text: str) -> str:
+    """The same, of text that `encode_payload` gave."""
+    return _SORTED.encode(_decode(text)).decode()
 
 
 def digest(text: str) -> str:
@@ -136,10 +157,15 @@ def _refuse_size(size: int, max_bytes: int) -> None:
         raise BadPayload("too_large", "$", f"the payload has {size:,} bytes, allowed are {max_bytes:,}; {way_out}")
 
 
+def _is_flat(raw: bytes) -> bool:
+    """Whether it is too short to have too many values, and has too few brackets to be too deep."""
+    return len(raw) < 2 * MAX_NODES and raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH
+
+
 def _refuse_shape(raw: bytes) -> None:
     """Refuse too many values and too deep nesting without parsing; malformed text may pass."""
-    if len(raw) < 2 * MAX_NODES and raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
-        return  # too short and too flat to be either
+    if _is_flat(raw):
+        return
     structure = _STRING.sub(b"", raw)
     brackets = structure.translate(_ONE_BRACKET, _NOT_BRACKETS)
     if _TOO_DEEP in brackets:

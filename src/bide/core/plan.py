@@ -47,30 +47,37 @@ from bide.core.streams import item_of_letter, progress_of
 
 ANY_NUMBER = 1_000_000_000  # of runs
 
+COMPOUND: frozenset[type] = frozenset({StartOrSignal, DeliverMany, Admit, Once})
 
-def parts(commands: Iterable[AnyCommand]) -> Iterator[AnyCommand]:
-    """The commands with those of several parts taken apart."""
-    for command in commands:
-        match command:
-            case StartOrSignal():
-                yield command.start
-                yield command.deliver
-            case DeliverMany():
-                yield from command.deliveries
-            case Admit():
-                yield command.command
-            case Once():
-                yield from parts((command.command,))
-            case _:
-                yield command
+
+def parts(commands: Sequence[AnyCommand]) -> Sequence[AnyCommand]:
+    """The commands with those of several parts taken apart; most batches have none, and are asked for often."""
+    if COMPOUND.isdisjoint(map(type, commands)):
+        return commands
+    return [part for command in commands for part in _parts_of(command)]
+
+
+def _parts_of(command: AnyCommand) -> Iterator[AnyCommand]:
+    match command:
+        case StartOrSignal():
+            yield command.start
+            yield command.deliver
+        case DeliverMany():
+            yield from command.deliveries
+        case Admit():
+            yield command.command
+        case Once():
+            yield from _parts_of(command.command)
+        case _:
+            yield command
 
 
 def may_wake(commands: Sequence[AnyCommand]) -> int:
     """How many runs a batch may let go on: an event any number, every other command about one."""
-    return ANY_NUMBER if any(isinstance(command, Emit) for command in commands) else len(commands)
+    return ANY_NUMBER if Emit in map(type, commands) else len(commands)
 
 
-def signal_lookups(commands: Iterable[AnyCommand]) -> set[NameKey]:
+def signal_lookups(commands: Sequence[AnyCommand]) -> set[NameKey]:
     """The signal ids whose wait must be looked up before anything can be locked."""
     return {(c.workspace, "signal", c.signal_id) for c in parts(commands) if isinstance(c, Complete)}
 
@@ -111,7 +118,7 @@ class Reads(msgspec.Struct):
     units: set[RowKey] = msgspec.field(default_factory=set)
 
 
-def correlation_lookups(commands: Iterable[AnyCommand]) -> set[tuple[str, str]]:
+def correlation_lookups(commands: Sequence[AnyCommand]) -> set[tuple[str, str]]:
     """The (workspace, correlation key) pairs whose holder must be looked up before anything can be locked."""
     return {(c.workspace, c.target) for c in parts(commands) if isinstance(c, Deliver) and c.by_correlation}
 
@@ -140,25 +147,25 @@ def _aimed(command: Deliver, holders: Mapping[tuple[str, str], RunId]) -> Delive
     return msgspec.structs.replace(command, run_id=holders.get((command.workspace, command.target)))
 
 
-def locks(commands: Iterable[AnyCommand]) -> set[RunId]:
+def locks(commands: Sequence[AnyCommand]) -> set[RunId]:
     """The runs to lock, in ascending order of their ids, before anything is read."""
     ids: set[RunId] = set()
     for command in parts(commands):
-        match command:
-            case Start() | KeepUnused() | StartOrSignal() | DeliverMany() | Admit() | Once():
-                pass
+        match command:  # the frequent ones first
             case CommitTurn():
                 ids.add(command.run_id)
                 if command.parent_id is not None and isinstance(command.move, End):
                     ids.add(command.parent_id)
+            case Deliver() | Complete() | NoteDenial():
+                if command.run_id is not None:
+                    ids.add(command.run_id)
+            case Start() | KeepUnused() | StartOrSignal() | DeliverMany() | Admit() | Once():
+                pass
             case Restore():
                 ids.add(command.run.id)
             case CancelChildren():
                 ids.add(command.run_id)
                 ids.update(command.children)
-            case Deliver() | Complete() | NoteDenial():
-                if command.run_id is not None:
-                    ids.add(command.run_id)
             case Emit():
                 ids.update(run_id for run_id, _ in command.hits)
             case _:
@@ -166,17 +173,23 @@ def locks(commands: Iterable[AnyCommand]) -> set[RunId]:
     return ids
 
 
-def new_ids(commands: Iterable[AnyCommand]) -> set[RunId]:
+def new_ids(commands: Sequence[AnyCommand]) -> set[RunId]:
     """The ids of runs to be started. One that exists already says that the start was tried before."""
     return {command.run_id for command in parts(commands) if isinstance(command, Start)}
 
 
-def may_end(commands: Iterable[AnyCommand]) -> set[RunId]:
+# What most batches are made of. A commit that ends its run names the parent itself.
+NEVER_END_OTHERS: frozenset[type] = frozenset({CommitTurn, Start, Deliver, Complete, Answer})
+
+
+def may_end(commands: Sequence[AnyCommand]) -> set[RunId]:
     """Runs that a command may end and whose parents are not known yet: look them up and lock them too.
 
     A parent never changes, so the look-up needs no lock.
     """
     ids: set[RunId] = set()
+    if NEVER_END_OTHERS.issuperset(map(type, commands)):
+        return ids
     for command in parts(commands):
         match command:
             case Cancel() | FireTimer() | Reject() | ExpireItems():
@@ -190,13 +203,15 @@ def may_end(commands: Iterable[AnyCommand]) -> set[RunId]:
     return ids
 
 
-def reads(commands: Iterable[AnyCommand], runs: Mapping[RunId, Run]) -> Reads:
+def reads(commands: Sequence[AnyCommand], runs: Mapping[RunId, Run]) -> Reads:
     """The rows beyond the locked runs that the decisions rest on."""
     wanted = Reads()
     starting: dict[RunId, str | None] = {}  # correlation keys of runs that this batch starts
-    wanted.names.update((c.workspace, "dedup", once_name(c)) for c in commands if isinstance(c, Once))
+    wanted.names.update((c.workspace, "dedup", once_name(c.once)) for c in commands if isinstance(c, Once))
     for command in parts(commands):
         match command:
+            case CommitTurn():
+                _reads_of_commit(command, runs, wanted)
             case Start():
                 starting[command.run_id] = command.correlation_key
                 if command.correlation_key is not None:
@@ -207,10 +222,9 @@ def reads(commands: Iterable[AnyCommand], runs: Mapping[RunId, Run]) -> Reads:
                 if command.dedup_key is not None:
                     for name in dedup_names(command, correlation):
                         wanted.names.add((command.workspace, "dedup", name))
-                if run is not None:
+                if run is not None and run.workspace == command.workspace:  # of another's nothing is read (H1)
                     wanted.waits.update((run.id, no) for no in run.open_waits)
-                    if run.inbox_count and run.style in REPLAYED and run.open_waits:
-                        wanted.inboxes.add(run.id)  # one of the waits may want a pack
+                    _reads_of_pack(run, wanted)
             case Complete():
                 wanted.names.add((command.workspace, "signal", command.signal_id))
                 if (key := dedup_name(command)) is not None:
@@ -219,14 +233,18 @@ def reads(commands: Iterable[AnyCommand], runs: Mapping[RunId, Run]) -> Reads:
                     wanted.waits.add((command.run_id, command.no))
             case Emit():
                 wanted.waits.update(command.hits)
+                if command.once is not None:
+                    wanted.names.add((command.workspace, "dedup", once_name(command.once)))
             case AdmitCheckpoint():
                 wanted.chores.add(command.chore.id)
                 wanted.names.update((command.workspace, "dedup", admission_name(each)) for each in command.admissions)
-            case CommitTurn():
-                _reads_of_commit(command, runs, wanted)
-            case Cancel() | FireTimer():
+            case Cancel():
+                run = runs.get(command.run_id)
+                if run is not None and run.workspace == command.workspace:
+                    _reads_of_end(run, runs, wanted)
+            case FireTimer():
                 _reads_of_end(runs.get(command.run_id), runs, wanted)
-                if isinstance(command, FireTimer) and command.no:
+                if command.no:
                     wanted.waits.add((command.run_id, command.no))
             case CancelChildren():
                 for child in command.children:
@@ -245,6 +263,12 @@ def reads(commands: Iterable[AnyCommand], runs: Mapping[RunId, Run]) -> Reads:
 def held_chores(names: Iterable[Name | None], wanted: Reads) -> set[str]:
     """The chores to read once the names are known: with those of *wanted*, the answers that are held (F7)."""
     return wanted.chores | chores_of(names)
+
+
+def _reads_of_pack(run: Run, wanted: Reads) -> None:
+    """One of the open waits may want a pack: what came before counts."""
+    if run.inbox_count and run.style in REPLAYED and run.open_waits:
+        wanted.inboxes.add(run.id)
 
 
 def _reads_of_request(
@@ -271,6 +295,8 @@ def _reads_of_request(
             run = runs.get(command.run_id)
             nos = {command.no, *run.open_waits} if run is not None else {command.no}  # one may take it as a signal
             wanted.waits.update((command.run_id, no) for no in nos)
+            if run is not None:
+                _reads_of_pack(run, wanted)
             wanted.interactions.add((command.run_id, command.no, command.item or 0))
             name = dedup_name(command)
             if name is not None:

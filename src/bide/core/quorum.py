@@ -31,7 +31,7 @@ class Verdict(msgspec.Struct, frozen=True):
     value: Any = None
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class Rule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How answers are counted. Part of a wait's details."""
 
     quorum: int = 1

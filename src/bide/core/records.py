@@ -5,8 +5,9 @@ Payloads travel as JSON text and are decoded at the border where user code start
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
-from typing import Literal, NewType
+from typing import Final, Literal, NewType
 
 import msgspec
 
@@ -28,11 +29,14 @@ OPEN_WAIT: frozenset[WaitStatus] = frozenset({"reserved", "waiting"})
 OPEN_INTERACTION: frozenset[InteractionStatus] = frozenset({"pending", "dispatching", "waiting"})
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One row. Frozen: a new version is made with `msgspec.structs.replace`."""
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One row. Frozen: a new version is made with `msgspec.structs.replace`.
+
+    Made with keywords everywhere but by stores, which read rows by the thousand and in the order of the fields.
+    """
 
 
-class Run(Record, frozen=True, kw_only=True, gc=False):
+class Run(Record, frozen=True, gc=False):
     """One durable execution of a definition. Its row is the only mutex: whoever changes anything of a run holds it."""
 
     workspace: str
@@ -80,7 +84,7 @@ class Run(Record, frozen=True, kw_only=True, gc=False):
     trace: str | None = None  # the W3C trace context that it was started in (`bide.core.traces`)
 
 
-class Wait(Record, frozen=True, kw_only=True, gc=False):
+class Wait(Record, frozen=True, gc=False):
     """The boundary a run is parked on, and the source of truth for what completed it."""
 
     workspace: str
@@ -108,7 +112,7 @@ class Wait(Record, frozen=True, kw_only=True, gc=False):
         return wait_id(self.run_id, self.no)
 
 
-class Interaction(Record, frozen=True, kw_only=True, gc=False):
+class Interaction(Record, frozen=True, gc=False):
     """One exchange of a wait that the outside sees. What is common to all exchanges of a wait is in the wait (U1)."""
 
     workspace: str
@@ -137,7 +141,7 @@ class Interaction(Record, frozen=True, kw_only=True, gc=False):
         return interaction_id(self.run_id, self.no, self.item)
 
 
-class Item(Record, frozen=True, kw_only=True, gc=False):
+class Item(Record, frozen=True, gc=False):
     """One item of a stream of a pipeline, and how far it has come. Its number is its idempotency key (U5)."""
 
     run_id: RunId
@@ -154,7 +158,7 @@ class Item(Record, frozen=True, kw_only=True, gc=False):
     error: str | None = None  # why it was rejected, or what its work failed with last
 
 
-class Unit(Record, frozen=True, kw_only=True, gc=False):
+class Unit(Record, frozen=True, gc=False):
     """The counts of a request's interactions, apart from its wait: they change often, and few waits have them."""
 
     run_id: RunId
@@ -167,7 +171,7 @@ class Unit(Record, frozen=True, kw_only=True, gc=False):
     dispatched: bool = False  # filled, and all handed over
 
 
-class Signal(Record, frozen=True, kw_only=True, gc=False):
+class Signal(Record, frozen=True, gc=False):
     """A named payload in a run's inbox."""
 
     workspace: str
@@ -179,19 +183,24 @@ class Signal(Record, frozen=True, kw_only=True, gc=False):
     received_at: datetime
 
 
-class Name(Record, frozen=True, kw_only=True, gc=False):
+class Name(Record, frozen=True, gc=False):
     """Something unique across runs: a correlation key that a run holds, a dedup key that was admitted, a signal id."""
 
     workspace: str
     kind: Literal["correlation", "dedup", "signal"]
     name: str
     run_id: RunId  # `NO_RUN` where an answer is held for a run that is not known yet (F7)
-    digest: str = ""  # of the payload that was admitted under a dedup key; "open", "closed" or "held" for a signal id
-    message_id: str = ""  # or the number of the wait that holds a signal id
+    digest: str  # of the payload that was admitted under a dedup key; "open", "closed" or "held" for a signal id
+    message_id: str  # or the number of the wait that holds a signal id, with a "!" where another run wanted it, too
     created_at: datetime
 
+    @property
+    def has_collided(self) -> bool:
+        """Whether another run wanted the signal id, so that an answer must say which one it is for (F5)."""
+        return self.kind == "signal" and self.message_id.endswith("!")
 
-class EventRow(Record, frozen=True, kw_only=True, gc=False):
+
+class EventRow(Record, frozen=True, gc=False):
     """An event on a workspace's stream, kept for those who look back, and to know a repeat by its id."""
 
     workspace: str
@@ -206,7 +215,7 @@ class EventRow(Record, frozen=True, kw_only=True, gc=False):
     resumed: int = 0
 
 
-class Listener(Record, frozen=True, kw_only=True, gc=False):
+class Listener(Record, frozen=True, gc=False):
     """An open wait for an event, kept where an event of that topic looks for it."""
 
     run_id: RunId
@@ -219,7 +228,7 @@ class Listener(Record, frozen=True, kw_only=True, gc=False):
     channel: str  # or empty: any
 
 
-class QueueEntry(Record, frozen=True, kw_only=True, gc=False):
+class QueueEntry(Record, frozen=True, gc=False):
     """A run that wants a worker, or has one. `due_at` is when it may be claimed: now, later, or when its lease ends.
 
     A lease that ends makes the run claimable again without anybody doing anything.
@@ -233,7 +242,7 @@ class QueueEntry(Record, frozen=True, kw_only=True, gc=False):
     worker: str | None = None
 
 
-class Timer(Record, frozen=True, kw_only=True, gc=False):
+class Timer(Record, frozen=True, gc=False):
     """The next moment at which a wait (or with number 0 the run itself) needs a look."""
 
     run_id: RunId
@@ -241,7 +250,7 @@ class Timer(Record, frozen=True, kw_only=True, gc=False):
     due_at: datetime
 
 
-class StepRow(Record, frozen=True, kw_only=True, gc=False):
+class StepRow(Record, frozen=True, gc=False):
     """The stored outcome of one step, or of one wait, of a workflow: what a replay hands back (F1, F6)."""
 
     run_id: RunId
@@ -254,7 +263,33 @@ class StepRow(Record, frozen=True, kw_only=True, gc=False):
     error: str | None = None  # an encoded RunError
 
 
-CANCELLED = "bide/cancelled"  # the step row that says where in the order of results a workflow was cancelled (W8)
+# Keys of bide's own have a character in them that no step id of a user can have, for it is not printable (law 7).
+# People see them: it looks like a space. Runs that began before have keys without it.
+OWN: Final = "\u00a0"
+CANCELLED: Final = f"bide{OWN}cancelled"  # the row that says where in the order a workflow was cancelled (W8)
+EARLIER_CANCELLED: Final = "bide/cancelled"
+LIFE: Final = "\x01life"  # the row that says how often a workflow has begun anew
+_PAUSE: Final = re.compile(rf"(?P<step>.+)(?:{OWN}\(pause{OWN}(?P<no>[0-9]+)\)|/pause(?P<earlier>[0-9]+))", re.DOTALL)
+
+
+def pause_key(step: str, attempts: int) -> str:
+    """The key of the pause after so many attempts of a step.
+
+    >>> paused(pause_key("print", 2))
+    ('print', 2)
+    """
+    return f"{step}{OWN}(pause{OWN}{attempts})"
+
+
+def earlier_pause_key(step: str, attempts: int) -> str:
+    return f"{step}/pause{attempts}"
+
+
+def paused(key: str) -> tuple[str, int] | None:
+    """Which step a sleep is the pause of, and after how many attempts; None for one of the user's own."""
+    match = _PAUSE.fullmatch(key)
+    return (match["step"], int(match["no"] or match["earlier"])) if match is not None else None
+
 
 # Replays hand results back in the order in which the body got them when they were new. What a turn's own steps led to,
 # the body gets in that turn; a wait that ends meanwhile, only in the next one. So the steps of a turn come right after
@@ -276,11 +311,7 @@ def wait_seq(ledger_seq: int) -> int:
     return ledger_seq * STEPS_OF_A_TURN
 
 
-# The step that says how often a workflow has begun anew. No step of a user can have this id: it is not printable.
-LIFE = "\x01life"
-
-
-class LedgerPage(Record, frozen=True, kw_only=True, gc=False):
+class LedgerPage(Record, frozen=True, gc=False):
     """The ledger entries of one commit of one run, as JSON text: a list of `bide.core.ledger.Entry`."""
 
     run_id: RunId
@@ -288,7 +319,7 @@ class LedgerPage(Record, frozen=True, kw_only=True, gc=False):
     entries: str
 
 
-class Chore(Record, frozen=True, kw_only=True, gc=False):
+class Chore(Record, frozen=True, gc=False):
     """Work that a commit promised and that is done after it, at least once (the outbox)."""
 
     id: str
@@ -300,7 +331,7 @@ class Chore(Record, frozen=True, kw_only=True, gc=False):
     tries: int = 0
 
 
-class DeadLetter(Record, frozen=True, kw_only=True, gc=False):
+class DeadLetter(Record, frozen=True, gc=False):
     """A chore that failed as often as it may, kept until a person retries or discards it."""
 
     workspace: str
@@ -313,7 +344,7 @@ class DeadLetter(Record, frozen=True, kw_only=True, gc=False):
     at: datetime
 
 
-class Unused(Record, frozen=True, kw_only=True, gc=False):
+class Unused(Record, frozen=True, gc=False):
     """What arrived and could not be used, kept with its reason for an operator (S12)."""
 
     workspace: str
@@ -368,6 +399,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     stream_seq: int = 0  # of a workflow: the newest event of its workspace when the turn began
 
 
+_WAIT_ID: Final = re.compile("wait_(.+)_([0-9]{1,9})", re.DOTALL)
+_INTERACTION_ID: Final = re.compile("int_(.+)_([0-9]{1,9})_([0-9]{1,9})", re.DOTALL)
+
+
 def wait_id(run_id: str, no: int) -> str:
     """A wait's id names its run, so that an answer finds the row to lock without a look-up.
 
@@ -383,10 +418,8 @@ def run_of_wait(id: str) -> tuple[RunId, int] | None:
     >>> run_of_wait("wait_01j_2")
     ('run_01j', 2)
     """
-    suffix, separator, no = id.removeprefix("wait_").rpartition("_")
-    if not id.startswith("wait_") or not separator or not suffix or not (no.isascii() and no.isdigit()) or len(no) > 9:
-        return None
-    return RunId(f"run_{suffix}"), int(no)
+    found = _WAIT_ID.fullmatch(id)
+    return (RunId(f"run_{found[1]}"), int(found[2])) if found is not None else None
 
 
 def interaction_id(run_id: str, no: int, item: int) -> str:
@@ -404,8 +437,5 @@ def run_of_interaction(id: str) -> tuple[RunId, int, int] | None:
     >>> run_of_interaction("int_01j_2_0")
     ('run_01j', 2, 0)
     """
-    wait, separator, item = id.removeprefix("int_").rpartition("_")
-    if not id.startswith("int_") or not separator or not (item.isascii() and item.isdigit()) or len(item) > 9:
-        return None
-    found = run_of_wait(f"wait_{wait}")
-    return (*found, int(item)) if found is not None else None
+    found = _INTERACTION_ID.fullmatch(id)
+    return (RunId(f"run_{found[1]}"), int(found[2]), int(found[3])) if found is not None else None

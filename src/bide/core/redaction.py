@@ -6,6 +6,7 @@ of errors, are searched for the values of those fields.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -34,6 +35,17 @@ def covered(value: Any, names: Collection[str], values: Collection[str] = ()) ->
             return value
 
 
+def covered_text(text: str | None, redact: str | None) -> str | None:
+    """The same of data that is JSON text, with the names as a run keeps them.
+
+    >>> covered_text('{"card":"4111 1111"}', "card,iban")
+    '{"card":"[redacted]"}'
+    """
+    if text is None or not redact:
+        return text
+    return msgspec.json.encode(covered(msgspec.json.decode(text), names_in(redact))).decode()
+
+
 def scrubbed(text: str, values: Collection[str]) -> str:
     """The text without these values.
 
@@ -46,7 +58,8 @@ def scrubbed(text: str, values: Collection[str]) -> str:
 
 
 def hidden_values(names: Collection[str], *texts: str | None) -> list[str]:
-    """The values that fields of these names have in these JSON texts, longest first.
+    """The values that fields of these names have in these JSON texts, longest first, in each way that messages spell
+    them: as they are, as JSON and as Python write them.
 
     >>> hidden_values({"card"}, '{"card": "4111", "pin": 12345}', '[{"card": {"number": 99887}}]')
     ['99887', '4111']
@@ -70,7 +83,14 @@ def _values(value: Any, names: Collection[str], *, hidden: bool) -> Iterator[str
             return
         case _:
             if hidden and len(str(value)) >= SHORTEST:
-                yield str(value)
+                yield from _spellings(str(value))
+
+
+def _spellings(value: str) -> set[str]:
+    if value.isalnum() and value.isascii():
+        return {value}
+    inner = slice(1, -1)  # without its quotes
+    return {value, json.dumps(value)[inner], json.dumps(value, ensure_ascii=False)[inner], repr(value)[inner]}
 
 
 def check_names(names: object) -> str | None:

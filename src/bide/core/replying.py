@@ -12,10 +12,22 @@ from bide.core.batch import Draft
 from bide.core.commands import Done, Receipt, Reply, TakenIn
 from bide.core.durations import deadline_after
 from bide.core.exchanges import dispatch, dispatch_id, has_room, unit_of
-from bide.core.exchanging import ExpireItems, Given, MarkDispatched, Marked, Reject, SentItem, TakeIn, Terms, terms_of
+from bide.core.exchanging import (
+    INTERACTION_API,
+    ExpireItems,
+    Given,
+    MarkDispatched,
+    Marked,
+    Reject,
+    SentItem,
+    TakeIn,
+    Terms,
+    terms_of,
+)
 from bide.core.interactions import UNSENT, told, why_cancelled
 from bide.core.moves import close_wait, finish, wake
 from bide.core.outside import ItemKey
+from bide.core.people import deny, why_not
 from bide.core.records import (
     FINAL,
     OPEN_INTERACTION,
@@ -54,9 +66,13 @@ def reason_of(row: Interaction) -> str:
 
 
 def answer(draft: Draft, command: Answer, run: Run, wait: Wait, row: Interaction | None) -> Reply:
-    """In the order of the checks: does it exist, is it open, does it fit (H1, U8, W7)."""
+    """In the order of the checks: does it exist, may they, is it open, does it fit (H1, U8, W7, W11)."""
     if row is None or (command.item is None and terms_of(wait).items):
         return Receipt(outcome="no_target", reason="not_found")
+    if row.transport == INTERACTION_API and wait.status != "cancelled":  # over others no person answers
+        reason = why_not(command.by, command.groups, assignee=row.assignee, group=row.group, claimed_by=row.claimed_by)
+        if reason is not None:
+            return deny(draft, run, wait, command.by, reason)
     tally = Tally(draft, run, wait)
     receipt = _judge(tally, command, row)
     return replace(receipt, outcome="woke") if receipt.outcome == "queued" and tally.close() else receipt

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from bide.core.records import Run, RunError, StepRow, Wait
+from bide.core.records import Run, RunError, StepRow, Wait, paused
 
 TIMEOUTS = ("WaitTimeoutError", "SignalTimeoutError", "RunTimeoutError")
 ENDS_OF_CHILDREN = ("RunFailedError", "RunStoppedError", "RunCancelledError")
@@ -15,7 +15,8 @@ ENDS_OF_CHILDREN = ("RunFailedError", "RunStoppedError", "RunCancelledError")
 def reused(rows: Iterable[StepRow], error: RunError | None, from_step: str | None = None) -> tuple[StepRow, ...]:
     """The stored outcomes that the new run begins with, in their order.
 
-    Failures are not among them, nor what the run failed of: the wait that timed out, the child that did not complete.
+    Failures are not among them, nor what the run failed of: the wait that timed out, the answer that was refused,
+    the child that did not complete.
     With *from_step* neither are that step and all that came to its outcome after it. Raises `KeyError` where there is
     no such step.
     """
@@ -30,8 +31,12 @@ def reused(rows: Iterable[StepRow], error: RunError | None, from_step: str | Non
     kept = [row for row in kept if row is not blamed]
     keys = {row.key for row in kept}
     # The pause before a try belongs to a step; it stays with it, or goes with it.
-    kept = [row for row in kept if "/pause" not in row.key or row.key.rpartition("/pause")[0] in keys]
+    kept = [row for row in kept if (pause := _pause(row)) is None or pause[0] in keys]
     return tuple(replace(row, seq=seq) for seq, row in enumerate(kept, start=1))
+
+
+def _pause(row: StepRow) -> tuple[str, int] | None:
+    return paused(row.key) if row.kind == "sleep" else None
 
 
 def _blamed(kept: Sequence[StepRow], error: RunError | None) -> StepRow | None:
@@ -39,6 +44,8 @@ def _blamed(kept: Sequence[StepRow], error: RunError | None) -> StepRow | None:
     code = error.code if error is not None else ""
     if code in TIMEOUTS:
         return next((row for row in reversed(kept) if row.status == "timed_out" and row.kind != "sleep"), None)
+    if code == "AnswerRefusedError" and error is not None:
+        return next((row for row in kept if row.key == error.step), None)
     if code in ENDS_OF_CHILDREN:
         return next((row for row in reversed(kept) if row.kind == "children"), None)
     return None

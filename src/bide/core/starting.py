@@ -95,7 +95,16 @@ def _insert_child(draft: Draft, workspace: str, child: NewChild, **parent: Any) 
 
 
 def hold_key(draft: Draft, workspace: str, key: str, run_id: RunId) -> None:
-    draft.put_name(Name(workspace=workspace, kind="correlation", name=key, run_id=run_id, created_at=draft.now))
+    held = Name(
+        workspace=workspace,
+        kind="correlation",
+        name=key,
+        run_id=run_id,
+        digest="",
+        message_id="",
+        created_at=draft.now,
+    )
+    draft.put_name(held)
 
 
 def _insert(draft: Draft, run: Run, delay: timedelta) -> Run:

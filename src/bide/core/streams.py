@@ -21,6 +21,7 @@ from bide.core.durations import deadline_after
 from bide.core.exchanging import NewRequest, terms_of
 from bide.core.moves import close_wait, describe, make_ready, park, wake
 from bide.core.records import FINAL, OPEN_WAIT, DeadLetter, Item, Run, RunId, Unit, Wait
+from bide.core.redaction import hidden_values, names_in, scrubbed
 from bide.core.streaming import (
     Ask,
     ClaimedItems,
@@ -452,12 +453,20 @@ def finish(draft: Draft, command: FinishItems) -> Reply:
         if item is None or not is_held or item.due_at is None or stream.has_left(command.section):
             stale += 1
             continue
-        item = _after(stream, item, outcome)
+        item = _after(stream, item, _without_hidden(run, item, outcome))
         if command.lease is not None and outcome.status == "next" and item.status == "ready":
             until = deadline_after(draft.now, command.lease)
             kept.append(draft.put_item(replace(item, due_at=until, claims=1)))
     run = stream.close()
     return ClaimedItems(run, tuple(kept) if not stream.progress.restart else (), stale)
+
+
+def _without_hidden(run: Run, item: Item, outcome: ItemOutcome) -> ItemOutcome:
+    """The outcome without hidden values of the item in what user code said when it failed (G4)."""
+    if not run.redact or outcome.error is None:
+        return outcome
+    values = hidden_values(names_in(run.redact), item.value, run.input)
+    return replace(outcome, error=scrubbed(outcome.error, values))
 
 
 def _after(stream: Stream, item: Item, outcome: ItemOutcome) -> Item:

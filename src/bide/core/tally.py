@@ -15,6 +15,7 @@ from bide.core import streams
 from bide.core.batch import Draft
 from bide.core.exchanges import counts, settle, unit_of
 from bide.core.exchanging import terms_of
+from bide.core.hiding import told_digest
 from bide.core.interactions import INTERACTION_MOVES, UNSENT, told
 from bide.core.moves import close_wait, wake
 from bide.core.records import Interaction, InteractionStatus, Item, Run, Wait
@@ -59,7 +60,8 @@ class Tally:
             self.draft.view.early += 1
         row = self.move(row, "completed", closed_at=self.draft.now, answer=data, digest=digest, answered_by=by)
         self.unit = replace(self.unit, received=self.unit.received + 1)
-        entry = {**told(row), **counts(self.wait, self.unit), "id": id, "digest": digest}
+        shown = told_digest(self.draft, self.run, data, digest)
+        entry = {**told(row), **counts(self.wait, self.unit), "id": id, "digest": shown}
         if by is not None:
             entry["by"] = by
         self.tell("await_unit_item_completed", entry)

@@ -12,6 +12,7 @@ from bide.core.ages import spoken
 from bide.core.batch import Draft
 from bide.core.commands import Done, FireTimer, Reply
 from bide.core.events import publish
+from bide.core.exchanging import terms_of
 from bide.core.moves import cancel_later, close_wait, finish, wake
 from bide.core.operating import assign, end_early
 from bide.core.outbox import notify, told_id
@@ -35,7 +36,7 @@ def fire(draft: Draft, command: FireTimer) -> Reply:
     if wait.due_at > draft.now:
         return Done(False, "not due")
     draft.view.late.append((draft.now - wait.due_at).total_seconds())
-    if wait.kind == "request" and wait.deadline is None:
+    if wait.kind == "request" and terms_of(wait).items:
         return replying.look(draft, run, wait)
     if wait.deadline is not None and wait.deadline <= draft.now:
         return _time_out(draft, run, wait)

@@ -75,6 +75,15 @@ def fits(pattern: str, name: str) -> bool:
     return all(segment in ("*", there) for segment, there in zip(wanted, given, strict=False))
 
 
+def example_name(pattern: str) -> str:
+    """A name that fits.
+
+    >>> example_name("order.*"), example_name("order.shipped")
+    ('order.example', 'order.shipped')
+    """
+    return ".".join("example" if segment == "*" else segment for segment in pattern.split("."))
+
+
 def topic_of(pattern: str) -> str:
     """Where those who wait for a pattern are looked for.
 

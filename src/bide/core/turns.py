@@ -145,6 +145,8 @@ def commit(draft: Draft, command: CommitTurn) -> Reply:
         case TryAgain():
             return _try_again(draft, run, command.move, command.keep)
         case End():
+            if command.move.status == "completed" and _took_in_vain(draft, run, command):
+                return _next_turn(draft, run, command.keep, "await_resume_released", {"step": run.step})
             run = _use_up(draft, run, command)  # what the last step was handed was used; only the rest is discarded
             status: RunStatus = command.move.status
             if run.cancel_reason is not None:

@@ -1,7 +1,8 @@
 """The committer: every command goes through here, and goes to the store in batches.
 
 It flushes as soon as the previous flush has returned: one command alone is committed at once, and under load a
-batch is whatever came in meanwhile. There is no fixed delay.
+batch is whatever came in meanwhile. There is no fixed delay. A store that keeps its rows elsewhere may have a second
+batch under way: while the server is at one, this process is at the other.
 """
 
 from __future__ import annotations
@@ -18,10 +19,15 @@ from bide.engine.figures import Figures
 from bide.errors import StoreUnavailable
 from bide.stores.interface import Executed, Store
 
+ENOUGH = 100  # commands that are worth a batch beside the one under way
+
 
 class Answer(NamedTuple):
     reply: Reply
     turn: Turn | None  # what the claim of a committed turn goes on with
+
+
+Waiting = tuple[AnyCommand, "asyncio.Future[Answer]"]
 
 
 class Committer:
@@ -29,8 +35,11 @@ class Committer:
         self._store = store
         self._figures = figures or Figures()
         self._batch = batch
-        self._waiting: deque[tuple[AnyCommand, asyncio.Future[Answer]]] = deque()
-        self._flushing: asyncio.Task[None] | None = None
+        self._waiting: deque[Waiting] = deque()
+        self._flushes: set[asyncio.Task[None]] = set()
+        self._flushing = 0  # those of them that still take what comes
+        self._under_way: set[RunId | None] = set()  # the runs of batches under way, where there may be two
+        self._ears: list[asyncio.Future[None]] = []  # of those who wait for the end of a batch
         self.offer: Callable[[int], Offer | None] = lambda most: None
         self.settle_offer: Callable[[Offer | None, dict[RunId, Turn]], None] = lambda offer, turns: None
         self.let_go: Callable[[RunId, int], None] = lambda run_id, epoch: None
@@ -40,25 +49,71 @@ class Committer:
         """Durable when it returns. Raises `StoreUnavailable` where nothing was applied."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((command, future))
-        if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush())
+        if not self._flushing or self._is_worth_another():
+            self._flushing += 1
+            flush = asyncio.create_task(self._flush())
+            self._flushes.add(flush)
+            flush.add_done_callback(self._flushes.discard)
         return await future
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._flushing
 
     async def drain(self) -> None:
         """Wait until everything that was submitted is answered."""
-        while self._flushing is not None:
-            await asyncio.wait({self._flushing})
+        while self._flushes:
+            await asyncio.wait(self._flushes)
+
+    def _is_worth_another(self) -> bool:
+        return self._flushing < self._store.batches_at_once and len(self._waiting) % ENOUGH == 0
+
+    async def batch_ended(self, seconds: float) -> None:
+        """Wait until the batch that is being committed is, where there is one, and no longer than this."""
+        if not self._flushing:
+            return
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        alarm = loop.call_later(seconds, _end, waiter)
+        self._ears.append(waiter)
+        try:
+            await waiter
+        finally:
+            alarm.cancel()
 
     async def _flush(self) -> None:
         try:
-            while self._waiting:
-                size = min(self._batch, len(self._waiting))
-                taken = [self._waiting.popleft() for _ in range(size)]
-                await self._flush_batch(taken)
+            while taken := self._next():
+                about = {_run_of(command) for command, _ in taken} if self._store.batches_at_once > 1 else set()
+                self._under_way |= about
+                try:
+                    await self._flush_batch(taken)
+                finally:
+                    self._under_way -= about
+                ears, self._ears = self._ears, []
+                for ear in ears:
+                    _end(ear)
         finally:
-            self._flushing = None
+            self._flushing -= 1
 
-    async def _flush_batch(self, taken: list[tuple[AnyCommand, asyncio.Future[Answer]]]) -> None:
+    def _next(self) -> list[Waiting]:
+        """The next batch. Nothing, where few commands wait and another flush is there to take them.
+
+        A run is in one batch at a time: its commands keep their order, and no batch waits for the locks of the other.
+        """
+        if self._flushing == 1:
+            return [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
+        taken: list[Waiting] = []
+        left: deque[Waiting] = deque()
+        for one in self._waiting:
+            is_free = len(taken) < self._batch and _run_of(one[0]) not in self._under_way
+            (taken if is_free else left).append(one)
+        if len(taken) < ENOUGH:
+            return []
+        self._waiting = left
+        return taken
+
+    async def _flush_batch(self, taken: list[Waiting]) -> None:
         commands = [command for command, _ in taken]
         offer = self.offer(may_wake(commands))
         self._figures.batches.observe(len(taken))
@@ -89,6 +144,15 @@ class Committer:
                 future.set_result(answer)
         for listener in self.listeners:
             listener(done)
+
+
+def _run_of(command: AnyCommand) -> RunId | None:
+    return getattr(command, "run_id", None)
+
+
+def _end(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _for_caller(error: BaseException) -> BaseException:

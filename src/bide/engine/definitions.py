@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
-from bide.core.commands import Consumed, EventReceipt, Move
+from bide.core.commands import Consumed, EventReceipt, Misfit, Move
+from bide.core.payloads import BadPayload, decode_as
 from bide.core.records import Held, Interaction, Item, Run, Style, Turn, Unit
 from bide.core.streaming import ItemOffer, ItemOutcome
 from bide.core.tokens import Signer
@@ -141,7 +142,7 @@ class Registry:
         self.governor = Governor()
         self._newest: dict[str, Definition] = {}
         self._all: dict[tuple[str, str], Definition] = {}
-        self._declared: set[str] = set()
+        self._declared: dict[str, list[Definition]] = {}  # by the names of the signals that they declare
         self.transports: dict[str, Transport] = {}
         self.notifiers: dict[str, Callable[..., Any]] = {}
         self.signatures: dict[str, MessageSignature] = {}
@@ -155,7 +156,8 @@ class Registry:
                 "give one of them another name or version="
             )
         self._all[key] = self._newest[definition.name] = definition
-        self._declared.update(definition.signals)
+        for signal in definition.signals:
+            self._declared.setdefault(signal, []).append(definition)
 
     def add_transport(self, transport: Transport) -> None:
         """Make a transport known under its name; the same one again changes nothing."""
@@ -174,9 +176,10 @@ class Registry:
     def find(self, name: str, version: str) -> Definition | None:
         return self._all.get((name, version))
 
-    def declares(self, signal: str) -> bool:
-        """Whether any definition declares a signal of this name."""
-        return signal in self._declared
+    def misfits(self, signal: str, payload: str) -> tuple[Misfit, ...]:
+        """The definitions that declare a signal of this name and cannot take this payload for it (S13)."""
+        declaring = self._declared.get(signal)
+        return tuple(_misfits(declaring, signal, payload)) if declaring is not None else ()
 
     def triggered_by(self, event: str) -> list[Definition]:
         """The definitions that an event of this name starts a run of: of each name the version that new runs get."""
@@ -196,3 +199,11 @@ class Registry:
 
     def __iter__(self) -> Iterator[Definition]:
         yield from self._all.values()
+
+
+def _misfits(declaring: Iterable[Definition], signal: str, payload: str) -> Iterator[Misfit]:
+    for definition in declaring:
+        try:
+            decode_as(payload, definition.signals[signal])
+        except BadPayload as error:
+            yield Misfit(definition.name, definition.version, str(error))

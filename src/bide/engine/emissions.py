@@ -55,11 +55,11 @@ class Emissions:
         )
 
     def promised(self, chore: Chore) -> Emit:
-        """The event that a commit promised."""
+        """The event that a commit promised, in the name of the run that it was made for."""
         event = msgspec.json.decode(chore.data, type=Promised)
         return self.command(
             event.workspace,
-            "engine",
+            f"run:{chore.run_id}",
             event_id=event.event_id,
             name=event.name,
             data=event.data,

@@ -47,10 +47,13 @@ MOST_UNUSED = 10_000  # of a workspace (S12)
 FULL_PAUSE = 0.05  # between two looks of an engine that has no free slot
 STUCK_PAUSE = 0.02  # something is due and did not move: a rival has it, or it cannot be done. No reason to spin
 UNKNOWN_DEFINITION_DELAY = timedelta(seconds=5)
+LONGEST_UNKNOWN_DEFINITION_DELAY = timedelta(minutes=10)
+MOST_LACKING = 10_000
 MOST_AHEAD = 10_000  # turns that an event may hand over before there are slots for them
 BEGUN_AT_ONCE = 20  # of those, in one pass of the event loop
 AHEAD_SECONDS = 1.0  # how often to look whether they get their slots
 REACHED_SECONDS = 5.0  # those that would not get one in this time are for others
+UNTRACED = contextlib.nullcontext()
 
 
 class Engine:
@@ -78,6 +81,10 @@ class Engine:
         self.settings = runtime.settings
         self.worker = runtime.ports.worker_id()
         self.active: dict[RunId, Turn] = {}
+        self._at_last: set[RunId] = (
+            set()
+        )  # of these, those that were begun with the last claim that they may have (D10)
+        self._lacking: dict[RunId, timedelta] = {}  # the next pause of runs whose definitions are not here
         self.committing: set[RunId] = set()
         self._ending: set[RunId] = set()  # runs whose user code is over and whose end is being committed
         self._ahead: dict[RunId, Turn] = {}  # claimed and active, and waiting for a slot, in order
@@ -100,6 +107,15 @@ class Engine:
         self.items = ItemWork(self)
         self.threads = concurrent.futures.ThreadPoolExecutor(self.settings.threads, thread_name_prefix="bide-step")
         self.outbox = Outbox(self)
+        # Claims first: what another process woke waits for nothing else.
+        self._duties: tuple[Callable[[], Awaitable[bool]], ...] = (
+            self.claim,
+            self.items.tick,
+            self.fire_timers,
+            self.admit,
+            self.do_chores,
+            self._delete_old,
+        )
         runtime.item_work = self.items
         runtime.committer.offer = self.make_offer
         runtime.committer.settle_offer = self.settle_offer
@@ -247,14 +263,25 @@ class Engine:
     # ------------------------------------------------------------ duties
 
     async def tick(self) -> bool:
-        """Do once what is due; whether anything was."""
-        claimed = await self.claim()  # first: what another process woke waits for nothing else
-        worked = await self.items.tick()
-        fired = await self.fire_timers()
-        admitted = await self.admit()
-        done = await self.do_chores()
-        await self._delete_old()
-        return fired or admitted or claimed or worked or done
+        """Do once what is due; whether anything was.
+
+        A duty that breaks does not keep the others from theirs; what it raised is raised in the end.
+        """
+        moved, broken = False, list[Exception]()
+        for duty in self._duties:
+            try:
+                moved = await duty() or moved
+            except StoreUnavailable as error:
+                broken.append(error)
+                if len(broken) > 1:
+                    break  # it is the store, not the duty: the others would only wait for it, too
+            except Exception as error:
+                broken.append(error)
+        for other in broken[1:]:
+            log.error("another duty of the engine broke, too", exc_info=other)
+        if broken:
+            raise broken[0]
+        return moved
 
     async def admit(self) -> bool:
         """Execute what callers' own transactions left (S11)."""
@@ -316,17 +343,18 @@ class Engine:
                 self._reached[chore.id] = children[-1]
         return bool(chores) or began
 
-    async def _delete_old(self) -> None:
-        """Retention, a small batch at a time, not more often than the sweep interval (§11)."""
+    async def _delete_old(self) -> bool:
+        """Retention, a small batch at a time, not more often than the sweep interval (§11). Nobody waits for it."""
         now = self.runtime.ports.monotonic()
         if now < self._retention_at:
-            return
+            return False
         store, retention = self.runtime.store, self.settings.retention
         deleted = await store.delete_ended(retention, DELETED_AT_ONCE)
         trimmed = await store.trim_unused(retention, MOST_UNUSED, DELETED_AT_ONCE)
         forgotten = await store.trim_events(self.settings.event_retention, DELETED_AT_ONCE)
         has_more = DELETED_AT_ONCE in (deleted, trimmed, forgotten)
         self._retention_at = now + (0 if has_more else self.settings.sweep_interval.total_seconds())
+        return False
 
     # ------------------------------------------------------------ turns
 
@@ -351,8 +379,12 @@ class Engine:
             queues=self.queues,
             definitions=self.runtime.registry.names(),
             max_claims=self.settings.max_claims,
-            last_try=all(turn.run.claims < self.settings.max_claims for turn in self.active.values()),
+            last_try=not any(self._is_at_last_try(run_id) for run_id in self._at_last),
         )
+
+    def _is_at_last_try(self, run_id: RunId) -> bool:
+        turn = self.active.get(run_id)  # a commit of its claim may have shown meanwhile that it kills nobody
+        return turn is not None and turn.run.claims >= self.settings.max_claims
 
     def settle_offer(self, offer: Offer | None, turns: dict[RunId, Turn]) -> None:
         if offer is not None:
@@ -381,6 +413,8 @@ class Engine:
         self._ahead.pop(run.id, None)  # an older turn of it is void
         is_full = self._running >= self.settings.concurrency
         self.active[run.id] = turn
+        if run.claims >= self.settings.max_claims:
+            self._at_last.add(run.id)
         if not is_full or self._stopping:
             self._start(turn)
             return
@@ -466,13 +500,22 @@ class Engine:
             definition = self.runtime.registry.find(run.definition, run.version)
             if definition is None:
                 log.warning("%s needs %s@%s, which this process lacks", run.id, run.definition, run.version)
-                await self._give_back(turn, UNKNOWN_DEFINITION_DELAY)
+                await self._give_back(turn, self._pause_for_others(run.id))
                 return
-            with _span_of(turn) if tracing.is_on() else contextlib.nullcontext():
-                if await session.may_resume(turn):
+            self._lacking.pop(run.id, None)
+            with _span_of(turn) if tracing.is_on() else UNTRACED:
+                if not self.runtime.registry.governor.is_asked or await session.may_resume(turn):
                     await definition.take_turn(turn, session)
         finally:
             self.let_go(run.id, run.epoch)
+
+    def _pause_for_others(self, run_id: RunId) -> timedelta:
+        """How long a run is left to processes that know its definition; longer each time, for there may be none."""
+        if len(self._lacking) > MOST_LACKING:
+            self._lacking.clear()
+        pause = self._lacking.get(run_id, UNKNOWN_DEFINITION_DELAY)
+        self._lacking[run_id] = min(2 * pause, LONGEST_UNKNOWN_DEFINITION_DELAY)
+        return pause
 
     def let_go(self, run_id: RunId, epoch: int) -> None:
         """The turn is over, or its commit has ended the claim and its task only has to hear so: the slot is free.
@@ -482,6 +525,7 @@ class Engine:
         current = self.active.get(run_id)
         if current is not None and current.run.epoch == epoch:
             del self.active[run_id]
+            self._at_last.discard(run_id)
             self._ending.discard(run_id)
             self._begin_ahead_soon()
 

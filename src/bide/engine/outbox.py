@@ -18,6 +18,7 @@ from bide.core.records import OPEN_WAIT, Chore, Wait
 from bide.core.requests import LetGo, SettleChore
 from bide.core.retrying import RetryPolicy
 from bide.engine.dispatching import Dispatcher, longest_try
+from bide.engine.governed import with_allowed_starts
 from bide.engine.handing_over import Handoffs
 from bide.engine.probes import Crash
 from bide.errors import StoreUnavailable
@@ -133,7 +134,8 @@ class Outbox:
     async def _emit(self, chore: Chore) -> None:
         """The event goes out and the chore goes away in one commit."""
         runtime = self._engine.runtime
-        reply = (await runtime.committer.submit(runtime.emissions.promised(chore))).reply
+        command = await with_allowed_starts(runtime, runtime.emissions.promised(chore))
+        reply = (await runtime.committer.submit(command)).reply
         if isinstance(reply, Failed):
             raise reply.error
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from bide.core.access import Secret
+from bide.core.archive import parse_secrets as parse_ledger_secrets
+from bide.core.ledger import LedgerKey
 from bide.core.records import Run, RunId
 from bide.core.tokens import BadSecrets, Signer, parse_secrets
 from bide.engine.committer import Committer
@@ -74,6 +76,16 @@ class Runtime:
             self._signer = Signer(secrets)
         return self._signer
 
+    async def signer_at_hand(self) -> Signer | None:
+        """The signer whose links are the ones that were sent; None where that cannot be known.
+
+        Processes that share a database may have secrets that this one was not given.
+        """
+        is_shared = self.settings.store.startswith(("postgresql:", "postgres:"))
+        if self._signer is None and is_shared and not self.settings.resume_secrets:
+            return None
+        return await self.signer()
+
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:
         """The caller's own transaction on the store's database, and a mark that this task has it open (S11)."""
@@ -103,17 +115,9 @@ class Runtime:
         """How many runs have somebody in this process who waits for their end."""
         return len(self._ends)
 
-    @contextmanager
-    def listening(self, run_id: RunId) -> Iterator[Ear]:
+    def listening(self, run_id: RunId) -> Ear:
         """Hear of the end of a run from here on, also while doing something else."""
-        ears, ear = self._ends.setdefault(run_id, []), Ear()
-        ears.append(ear)
-        try:
-            yield ear
-        finally:
-            ears.remove(ear)
-            if not ears:
-                del self._ends[run_id]
+        return Ear(self._ends, run_id)
 
     async def end_of(self, run_id: RunId, seconds: float) -> Run | None:
         """Wait for the end of a run, as far as this process brings it about; None when the time is up."""
@@ -124,9 +128,21 @@ class Runtime:
 class Ear:
     """Hears of the end of one run, as far as this process brings it about."""
 
-    def __init__(self) -> None:
+    def __init__(self, ends: dict[RunId, list[Ear]], run_id: RunId) -> None:
         self.run: Run | None = None  # as it ended
+        self._ends = ends
+        self._run_id = run_id
         self._waiter: asyncio.Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        self._ends.setdefault(self._run_id, []).append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        ears = self._ends[self._run_id]
+        ears.remove(self)
+        if not ears:
+            del self._ends[self._run_id]
 
     def tell(self, run: Run) -> None:
         self.run = run
@@ -165,27 +181,45 @@ def open_store(
         raise BadConfiguration(
             f"store {_without_password(url)!r} is not a store URL that bide knows; use one of {known}"
         )
-    return maker(url, rest, settings, now, migrate, codec)
+    return maker(url, rest, settings, now, migrate, codec, signing_key(settings))
 
 
-def _memory(url: str, rest: str, settings: Settings, now: Now | None, migrate: bool, codec: Codec | None) -> Store:
+def ledger_secrets(settings: Settings) -> dict[str, str]:
+    """The secrets of ledgers by their ids; the first is the one to sign with. Raises `BadConfiguration`."""
+    try:
+        return parse_ledger_secrets(settings.ledger_secrets)
+    except ValueError as error:
+        raise BadConfiguration(f"setting ledger_secrets cannot be used: {error}") from error
+
+
+def signing_key(settings: Settings) -> LedgerKey | None:
+    return next((LedgerKey(*each) for each in ledger_secrets(settings).items()), None)
+
+
+def _memory(
+    url: str, rest: str, settings: Settings, now: Now | None, migrate: bool, codec: Codec | None, key: LedgerKey | None
+) -> Store:
     from bide.engine.ports import wall_clock
     from bide.stores.memory import MemoryStore
 
-    return MemoryStore(now=now or wall_clock)
+    return MemoryStore(now=now or wall_clock, ledger_key=key)
 
 
-def _sqlite(url: str, rest: str, settings: Settings, now: Now | None, migrate: bool, codec: Codec | None) -> Store:
+def _sqlite(
+    url: str, rest: str, settings: Settings, now: Now | None, migrate: bool, codec: Codec | None, key: LedgerKey | None
+) -> Store:
     if not rest.startswith("/") or rest in ("/", "//"):
         raise BadConfiguration(
             f"store {url!r} names no file; write sqlite:///bide.db (relative) or sqlite:////var/lib/bide.db (absolute)"
         )
     from bide.stores.sqlite import SqliteStore
 
-    return SqliteStore(rest[1:], now=now, codec=codec)
+    return SqliteStore(rest[1:], now=now, codec=codec, ledger_key=key)
 
 
-def _postgres(url: str, rest: str, settings: Settings, now: Now | None, migrate: bool, codec: Codec | None) -> Store:
+def _postgres(
+    url: str, rest: str, settings: Settings, now: Now | None, migrate: bool, codec: Codec | None, key: LedgerKey | None
+) -> Store:
     if not _has_host(url):
         raise BadConfiguration(
             f"store {_without_password(url)!r} names no host; write postgresql://user@host:5432/database"
@@ -197,7 +231,7 @@ def _postgres(url: str, rest: str, settings: Settings, now: Now | None, migrate:
             f"store {_without_password(url)!r} needs a package that is not installed ({error.name}); "
             "install it with: pip install 'bide[postgres]'"
         ) from error
-    return PostgresStore(url, now=now, hints=settings.hints, migrate=migrate, codec=codec)
+    return PostgresStore(url, now=now, hints=settings.hints, migrate=migrate, codec=codec, ledger_key=key)
 
 
 def _has_host(url: str) -> bool:
@@ -216,7 +250,7 @@ def _without_password(url: str) -> str:
     return f"{scheme}://{user}@{host}"
 
 
-_MAKERS: dict[str, Callable[[str, str, Settings, Now | None, bool, Codec | None], Store]] = {
+_MAKERS: dict[str, Callable[[str, str, Settings, Now | None, bool, Codec | None, LedgerKey | None], Store]] = {
     "memory": _memory,
     "sqlite": _sqlite,
     "postgresql": _postgres,

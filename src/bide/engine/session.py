@@ -31,6 +31,7 @@ from bide.core.streaming import Ask, Settle
 from bide.core.tokens import Signer
 from bide.engine import tracing
 from bide.engine.committer import Answer
+from bide.engine.governed import with_allowed_starts
 from bide.errors import DuplicateRun as DuplicateRunError
 from bide.errors import StoreUnavailable
 from bide.stores.interface import InteractionFilter
@@ -67,7 +68,7 @@ class TurnSession:
         command = self._command(run, Hold(), **history)
         if self.registry.governor.is_asked and not await self._is_allowed(run, command):
             return None
-        answer = await self._traced(command)
+        answer = await (self._traced(command) if tracing.is_on() else self._until_taken(command))
         if isinstance(answer.reply, Committed):
             self._engine.active[run.id] = replace(self._engine.active[run.id], run=answer.reply.run)
             return answer.reply.run
@@ -115,7 +116,7 @@ class TurnSession:
         if isinstance(move, End):
             engine.ending(run.id)
         try:
-            answer = await self._traced(command)
+            answer = await (self._traced(command) if tracing.is_on() else self._until_taken(command))
         finally:
             engine.committing.discard(run.id)
         reply = answer.reply
@@ -163,12 +164,10 @@ class TurnSession:
         error = RunError(code="PolicyDenied", message=f"{action.kind}: {reason}", step=action.step)
         end = End(status="failed", error=msgspec.json.encode(error).decode())
         denied = f"denied to {action.kind}: {reason}"
-        await self._until_taken(replace(command, move=end, opens=(), verdict=denied))
+        await self._until_taken(replace(command, move=end, opens=(), feed=None, publishes=(), verdict=denied))
 
     async def _traced(self, command: CommitTurn) -> Answer:
         """Commit; the waits that open and the runs that start in it know of the trace that it is part of (§11)."""
-        if not tracing.is_on():
-            return await self._until_taken(command)
         if not _parks(command):
             return await self._until_taken(replace(command, trace=tracing.current()))
         keys = ",".join(wait.key for wait in command.opens) or getattr(command.move, "step", None)
@@ -202,10 +201,11 @@ class TurnSession:
 
     async def emit(self, run: Run, event_id: str, name: str, data: str, channel: str) -> EventReceipt:
         """Put an event on the stream of the run's workspace. Not fenced: the id makes it happen once."""
-        command = self._engine.runtime.emissions.command(
+        runtime = self._engine.runtime
+        command = runtime.emissions.command(
             run.workspace, f"run:{run.id}", event_id=event_id, name=name, data=data, channel=channel
         )
-        reply = (await self._engine.runtime.committer.submit(command)).reply
+        reply = (await runtime.committer.submit(await with_allowed_starts(runtime, command))).reply
         if isinstance(reply, Failed):
             raise reply.error
         assert isinstance(reply, EventReceipt)

@@ -47,12 +47,14 @@ class Settings:
     public_url: str = "http://localhost:8000"
     allowed_hosts: str = ""
     allow_http: bool = False
+    private_hosts: str = ""
     resume_secrets: str = ""
     longest_poll: timedelta = timedelta(seconds=60)
     workspace_rate: int = 0
     workspace_max_runs: int = 0
     workspace_max_waits: int = 0
     workspace_max_inbox: int = 0
+    connections_per_address: int = 0
     metrics_port: int = 0
     metrics_host: str = "127.0.0.1"
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)

@@ -18,6 +18,22 @@ FORMATS: Final = {
 }
 
 
+HINTS: Final = {"lines": "One per line", "json": "Text, or JSON"}
+WRITTEN: Final = ("date-time", "duration", "uuid")  # formats that no browser has a field for
+
+
+def hint(kind: str, schema: Mapping[str, Any]) -> str:
+    """How to write what no field of a browser helps with.
+
+    >>> hint("lines", {}), hint("text", {"format": "duration"}), hint("text", {})
+    ('One per line', 'A duration, like PT1H30M', '')
+    """
+    written = str(schema.get("format"))
+    if kind == "text" and written in WRITTEN:
+        return f"{FORMATS[written][:1].upper()}{FORMATS[written][1:]}"
+    return HINTS.get(kind, "")
+
+
 def missing(kind: str) -> str:
     """
     >>> missing("boolean"), missing("text")

@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
 
 from starlette.types import Message, Receive, Scope
 
 from bide.core.payloads import BadPayload, decode_json
 from bide.server.problems import FieldError, Refusal
 
+T = TypeVar("T")
 ENVELOPE: Final = 16 * 1024
 JSON_TYPES: Final = ("application/json",)
 
 
 class Gone(Exception):
-    """The client went away before it had sent everything; there is nobody to answer."""
+    """The client went away; there is nobody to answer."""
+
+
+async def until_gone(receive: Receive) -> None:
+    """Return when the client has hung up."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def while_there(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """What *work* comes to; it is cancelled when the client hangs up, and `Gone` raised."""
+    working, gone = asyncio.create_task(work), asyncio.create_task(until_gone(receive))
+    try:
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Gone
+        return working.result()
+    finally:
+        working.cancel()
+        gone.cancel()
+        await asyncio.wait({working, gone})
 
 
 def headers_of(scope: Scope, name: bytes) -> list[str]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 from starlette.types import Receive, Scope
 
 from bide.client import Client
 from bide.core.access import Key
-from bide.core.commands import AnyCommand, Emit, KeepUnused, Once, Reply, UsedOtherwise
+from bide.core.commands import AnyCommand, Emit, KeepUnused, Once, OnceKey, Reply, UsedOtherwise
+from bide.core.once import KEPT_FOR, is_other, once_name
 from bide.engine.runtime import Runtime
 from bide.errors import IdempotencyConflict
 from bide.server.problems import FieldError, Refusal, field_error
@@ -23,12 +25,29 @@ T = TypeVar("T")
 class HttpClient(Client):
     """The client of one request: what it changes is done once under the request's idempotency key (H2)."""
 
-    def __init__(self, runtime: Runtime, key: Key, once: tuple[str, str, str] | None) -> None:
+    def __init__(self, runtime: Runtime, key: Key, once: OnceKey | None) -> None:
         async def opened() -> Runtime:
             return runtime
 
         super().__init__(opened, key.workspace, actor=f"key:{key.id}")
         self._once = once
+        self._outlives_run = runtime.settings.retention < KEPT_FOR
+
+    @property
+    def event_id(self) -> str | None:
+        """The id of an event that has none of its own: it is done once by its id."""
+        return f"once:{digest_of(self._once.key.encode())}" if self._once is not None else None
+
+    async def check_once(self) -> None:
+        """Raise where the idempotency key was used with another body."""
+        if self._once is not None:
+            store = (await self._open()).store
+            earlier = await store.name(self.workspace, "dedup", once_name(self._once))
+            if is_other(self._once, earlier, await store.now()):
+                self.refuse_other()
+
+    def refuse_other(self) -> NoReturn:
+        raise IdempotencyConflict(self._once.key if self._once is not None else "")
 
     async def _submit(self, command: AnyCommand) -> Reply:
         reply = await super()._submit(command)
@@ -37,11 +56,12 @@ class HttpClient(Client):
         return reply
 
     def _sent(self, command: AnyCommand) -> AnyCommand:
-        if self._once is None or isinstance(command, (KeepUnused, Emit)):  # an event is done once by its id
+        if self._once is None or isinstance(command, KeepUnused):
             return command
-        key, path, digest = self._once
+        if isinstance(command, Emit):
+            return command if command.event_id == self.event_id else replace(command, once=self._once)
         about = {"workspace": self.workspace, "actor": self.actor, "trace": command.trace}
-        return Once(**about, key=key, path=path, digest=digest, command=command)
+        return Once(**about, once=self._once, command=command, outlives_run=self._outlives_run)
 
 
 def client_of(runtime: Runtime, workspace: str, actor: str) -> Client:
@@ -63,9 +83,8 @@ class Call:
     key: Key
     client: HttpClient
     path: Mapping[str, str]
-    query: Mapping[str, str]
+    query: Mapping[str, Any]
     body: Any  # the JSON that was sent, checked but not converted
-    once: str | None = None  # the idempotency key
 
     def read(self, type_: type[T]) -> T:
         """The body as what the endpoint takes. Raises a `Refusal` (422) that names the field."""
@@ -103,6 +122,11 @@ class Answer:
 
 Handler = Callable[[Call], Awaitable[Any]]
 Check = Callable[[Call], Awaitable[None]]
+Probe = Callable[[Callable[[], Awaitable[Runtime]]], Awaitable[Answer]]
+
+
+async def unreached(call: Call) -> None:
+    raise AssertionError("its probe answers")
 
 
 async def nothing(call: Call) -> None:
@@ -120,6 +144,7 @@ class Endpoint:
     summary: str
     body: Any = None
     query: Any = None
+    repeats: tuple[str, ...] = ()  # query parameters that may be sent more than once
     answers: Mapping[int, Any] = field(default_factory=dict)  # status to type; problems are added
     # Raises what stands in the way before the data counts: 404, then (after the scope) 409 or 410. Asked only where
     # the answer would be 403 or 422 otherwise, so that the order of H1 holds and the way of good calls is short.
@@ -129,7 +154,9 @@ class Endpoint:
     max_bytes: int | None = None
     is_public: bool = False  # needs no key
     is_raw: bool = False  # reads its body itself
+    takes_form: bool = False  # as a browser sends it, beside JSON; then the answer is a page
     is_probe: bool = False  # asked by those who watch over processes, under whatever address they know
+    probe: Probe | None = None  # answers in place of the handler, before anything is opened
     uses: tuple[str, ...] = ()  # what a good call makes more of: `runs`, `waits`, `inbox`
     media_type: str = "application/json"  # of the answers
     refusals: tuple[int, ...] = ()  # statuses of problems beyond those that every call may have

@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 
+from bide.client.refusals import raise_refused_event
 from bide.core.commands import EventReceipt
-from bide.server.calls import Answer, Call, Endpoint, digest_of
+from bide.server.calls import Answer, Call, Endpoint
+from bide.server.problems import telling
 
 
 class EmitEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,12 +23,12 @@ class EmitEvent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 async def emit(call: Call) -> Answer:
     asked = call.read(EmitEvent)
-    id = asked.id
-    if id is None and call.once is not None:
-        id = (
-            f"once:{digest_of(call.once.encode())}"  # an event is done once by its id: the idempotency key gives it one
-        )
-    receipt = await call.client.emit(asked.name, asked.data, id=id, channel=asked.channel)
+    id = asked.id if asked.id is not None else call.client.event_id
+    receipt = await call.client.emit(asked.name, asked.data, id=id, channel=asked.channel, check=False)
+    if receipt.outcome == "conflict" and asked.id is None:
+        call.client.refuse_other()
+    with telling(receipt):
+        raise_refused_event(receipt)
     return Answer(receipt, 202)
 
 

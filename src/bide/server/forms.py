@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from bide.server.advice import advice
+from bide.core.schema import problems
+from bide.server.advice import advice, hint
 from bide.server.advice import missing as missing_advice
 from bide.server.problems import FieldError
 
@@ -18,6 +19,8 @@ LONG_TEXT = 200  # from this length on a text gets several lines
 
 Kind = Literal["text", "long", "number", "boolean", "choice", "choices", "lines", "json", "group", "fixed"]
 
+CHOSEN = ("boolean", "choice")
+NUMBERS = ("integer", "number")
 INPUTS = {"date": "date", "date-time": "text", "email": "email", "uri": "url", "time": "time"}
 
 
@@ -29,7 +32,9 @@ class Field(msgspec.Struct, kw_only=True):
     label: str
     kind: Kind
     required: bool
+    is_optional: bool = False  # may be left out, if the group that it is in is not begun
     help: str = ""
+    hint: str = ""  # how to write it
     input: str = "text"
     options: list[Any] = []
     fields: list[Field] = []
@@ -70,26 +75,31 @@ def _field(
     filled: Mapping[str, Sequence[str]] | None,
     depth: int,
 ) -> Field:
+    label = _title(schema)
     schema = _resolved(schema, root)
     kind = _kind(schema)
     if kind == "group" and depth >= DEEPEST:
         kind = "json"
-    label = schema.get("title") if isinstance(schema.get("title"), str) and key == "Answer" else None
+    default = schema.get("default")
     field = Field(
         name=name,
         path=path,
         label=label or key.replace("_", " ").strip().capitalize() or name,
         kind=kind,
-        required=required and not schema.get("nullable"),
+        # A default would decide for whoever only presses the button, so that a choice is always made (T17).
+        required=(required and not schema.get("nullable")) or (kind in CHOSEN and default is not None),
         help=str(schema.get("description", "")),
+        hint=hint(kind, schema),
         input=INPUTS.get(str(schema.get("format")), "text"),
         advice=advice(kind, schema),
     )
+    field.is_optional = not field.required
     if kind == "lines":
-        field.line_advice = advice("text", _resolved(schema.get("items", {}), root))
+        items = _resolved(schema.get("items", {}), root)
+        field.line_advice = advice("number" if items.get("type") in NUMBERS else "text", items)
     if kind == "group":
         field.fields = _fields(schema, root, name, path, filled, depth + 1)
-        if not field.required:  # left empty as a whole it is left out; filled in half, the schema says what is missing
+        if not field.required and not _is_begun(name, filled):  # it may be left out as a whole, and not in half
             _let_be_empty(field.fields, is_new=filled is None)
     elif kind in ("choice", "choices"):
         source = schema if kind == "choice" else _resolved(schema.get("items", {}), root)
@@ -106,9 +116,50 @@ def _field(
         field.value = list(given or ())
     elif given:
         field.value = given[0]
-    elif filled is None and schema.get("default") is not None:
-        field.value = _proposed(kind, schema["default"])
+    elif filled is None and default is not None and kind not in (*CHOSEN, "choices"):
+        field.value = _proposed(kind, default)
     return field
+
+
+def _title(schema: Any) -> str | None:
+    """What a field is called by who asks. Behind a reference there is the name of a type, which is not asked for."""
+    for found in (schema, *(schema.get("anyOf") or ())) if isinstance(schema, dict) else ():
+        if isinstance(found, dict) and isinstance(found.get("title"), str):
+            return str(found["title"])
+    return None
+
+
+def _is_begun(name: str, filled: Mapping[str, Sequence[str]] | None) -> bool:
+    return any(each.startswith(f"{name}.") and any(given) for each, given in (filled or {}).items())
+
+
+def as_shown(fields: Sequence[Field]) -> dict[str, list[str]]:
+    """What a browser sends of a form that nobody touched."""
+    sent: dict[str, list[str]] = {}
+    for field in fields:
+        if field.kind == "group":
+            sent.update(as_shown(field.fields))
+        else:
+            sent[field.name] = field.value if field.kind == "choices" and field.value else [str(field.value or "")]
+    return sent
+
+
+def say_what_to_choose(fields: Sequence[Field]) -> bool:
+    """Whether a choice is missing; it is said beside each."""
+    is_missing = False
+    for field in fields:
+        if field.kind in CHOSEN and field.required and field.value == "":
+            field.error, is_missing = missing_advice(field.kind), True
+        is_missing = say_what_to_choose(field.fields) or is_missing
+    return is_missing
+
+
+def answers_untouched(schema: Any) -> bool:
+    """Whether the form would be an answer as it is shown, without anything that a person did (T17)."""
+    shown = as_shown(form_of(schema))
+    if say_what_to_choose(form_of(schema, shown)):
+        return False
+    return not problems(schema, _json(read_form(schema, shown)))
 
 
 def _let_be_empty(fields: list[Field], *, is_new: bool) -> None:
@@ -127,8 +178,6 @@ def _proposed(kind: Kind, default: Any) -> Any:
             return default if isinstance(default, str) else _json(default)
         case "lines":
             return "\n".join(map(str, default)) if isinstance(default, list) else ""
-        case "choices":
-            return [_json(each) for each in default] if isinstance(default, list) else []
         case "group":
             return ""  # each of its fields has its own
         case _:
@@ -180,7 +229,7 @@ def _kind(schema: dict[str, Any]) -> Kind:
             items = schema.get("items")
             if isinstance(items, dict) and "enum" in items:
                 return "choices"
-            return "lines" if isinstance(items, dict) and items.get("type") == "string" else "json"
+            return "lines" if isinstance(items, dict) and items.get("type") in ("string", *NUMBERS) else "json"
         case _:
             return "json"
 
@@ -226,7 +275,9 @@ def _read(schema: dict[str, Any], root: Any, name: str, filled: Mapping[str, Seq
             options = {_json(option): option for option in schema.get("enum", [schema.get("const")])}
             return options.get(text, text)
         case "lines":
-            return [line for line in (line.strip() for line in text.split("\n")) if line]
+            lines = [line for line in (line.strip() for line in text.split("\n")) if line]
+            is_number = _resolved(schema.get("items", {}), root).get("type") in NUMBERS
+            return [_number(line) for line in lines] if is_number else lines
         case "json" | "group":
             return _loose(text)
         case _:

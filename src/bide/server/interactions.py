@@ -9,18 +9,18 @@ import msgspec
 from bide.client.refusals import raise_refused_task
 from bide.core.commands import Receipt
 from bide.core.records import OPEN_INTERACTION
-from bide.errors import AlreadyAnswered, Forbidden, InvalidAnswer, NotFound
+from bide.errors import AlreadyAnswered, Forbidden, NotFound
 from bide.server.calls import Answer, Call, Endpoint, problems_of
-from bide.server.problems import Refusal
+from bide.server.problems import Refusal, telling
 from bide.server.runs import Nothing
 from bide.views import InteractionInfo
 
 
 class InteractionQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which interactions; open ones unless another status, or `all`, is asked for."""
+    """Which interactions; open ones unless other statuses, or `all`, are asked for."""
 
     run_id: str | None = None
-    status: str | None = None
+    status: list[str] = []
     assignee: str | None = None
     group: str | None = None
     channel: str | None = None
@@ -65,15 +65,20 @@ def _id(call: Call) -> str:
 async def list_interactions(call: Call) -> Interactions:
     asked = call.ask(InteractionQuery)
     options = {name: value for name, value in msgspec.structs.asdict(asked).items() if name != "status"}
-    if asked.status is not None:
-        options["status"] = None if asked.status == "all" else asked.status
+    if asked.status:
+        options["status"] = None if asked.status == ["all"] else asked.status
     page = await call.client.interactions(**options)
     return Interactions(items=list(page), next_cursor=page.next_cursor)
 
 
 async def get(call: Call) -> InteractionInfo:
     call.ask(Nothing)
-    return await call.client.interaction(_id(call))
+    return await _told(call)
+
+
+async def _told(call: Call) -> InteractionInfo:
+    """Who may answer sees what is asked; who may only look does not see what is hidden of it (G4)."""
+    return await call.client._look_at(_id(call), to_answer=call.key.may("interactions:answer"))
 
 
 async def exists(call: Call) -> None:
@@ -124,11 +129,11 @@ async def answered(call: Call, id: str, data: Any, by: str | None, dedup_key: st
     """Answer an interaction or a wait by its id, as who the key is or may speak for."""
     who = principal(call, id, by)
     receipt = await call.client.answer(id, data, by=who, dedup_key=dedup_key, shown=shown, check=False)
-    try:
+    with telling(receipt):
+        if receipt.outcome == "invalid":
+            errors = problems_of(receipt.problems or (receipt.reason or "",))
+            raise Refusal(422, "invalid", "the data does not fit what is asked for", errors=errors)
         raise_refused_task(receipt, id)
-    except InvalidAnswer as error:
-        errors = problems_of(receipt.problems or (receipt.reason or "",))
-        raise Refusal(422, "invalid", "the data does not fit what is asked for", errors=errors) from error
     return Answer(receipt)
 
 
@@ -142,19 +147,20 @@ async def release(call: Call) -> InteractionInfo:
 
 async def assign(call: Call) -> InteractionInfo:
     asked = call.read(Assign)
-    return await call.client.assign(_id(call), assignee=asked.assignee, group=asked.group, reason=asked.reason)
+    await call.client.assign(_id(call), assignee=asked.assignee, group=asked.group, reason=asked.reason)
+    return await _told(call)
 
 
 async def fail(call: Call) -> InteractionInfo:
     await call.client.fail_wait(_id(call), call.read(Reason).reason)
-    return await call.client.interaction(_id(call))
+    return await _told(call)
 
 
 _ONE = "/v1/interactions/{interaction_id}"
 
 ENDPOINTS = (
     Endpoint("GET", "/v1/interactions", list_interactions, "runs:read", "List interactions, oldest first",
-             query=InteractionQuery, answers={200: Interactions}),
+             query=InteractionQuery, repeats=("status",), answers={200: Interactions}),
     Endpoint("GET", _ONE, get, "runs:read", "Look at an interaction", answers={200: InteractionInfo},
              found=exists, refusals=(404,)),
     Endpoint("POST", f"{_ONE}/complete", complete, "interactions:answer", "Answer an interaction",

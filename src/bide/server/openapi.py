@@ -45,7 +45,7 @@ def _operation(endpoint: Endpoint, known: dict[Any, Any], components: dict[str, 
     ]
     if endpoint.query is not None:
         parameters += _query(components[endpoint.query.__name__])
-    if endpoint.method == "POST":
+    if endpoint.method == "POST" and not endpoint.is_public:
         parameters.append(
             {
                 "name": "Idempotency-Key",
@@ -59,9 +59,13 @@ def _operation(endpoint: Endpoint, known: dict[Any, Any], components: dict[str, 
         str(status): {"description": "Done", "content": {endpoint.media_type: {"schema": known[type_]}}}
         for status, type_ in endpoint.answers.items()
     }
-    problem = {"application/problem+json": {"schema": known[Problem]}}
+    page = {"text/html": {"schema": {"type": "string"}}} if endpoint.takes_form else {}
+    for response in responses.values():
+        response["content"].update(page)
+    problem = {"application/problem+json": {"schema": known[Problem]}, **page}
     for status in sorted(statuses):
-        responses[str(status)] = {"description": TITLES[status], "content": problem}
+        said = responses.setdefault(str(status), {"description": TITLES[status], "content": {}})
+        said["content"].update(problem)
     made: dict[str, Any] = {
         "summary": endpoint.summary,
         "operationId": f"{endpoint.method.lower()}{re.sub(r'[^a-z]+', '_', endpoint.path)}".strip("_"),
@@ -74,7 +78,10 @@ def _operation(endpoint: Endpoint, known: dict[Any, Any], components: dict[str, 
         made["security"] = []
     if endpoint.body is not None:
         required = bool(components.get(endpoint.body.__name__, {}).get("required"))
-        made["requestBody"] = {"required": required, "content": {"application/json": {"schema": known[endpoint.body]}}}
+        content = {"application/json": {"schema": known[endpoint.body]}}
+        if endpoint.takes_form:
+            content["application/x-www-form-urlencoded"] = {"schema": {"type": "object"}}
+        made["requestBody"] = {"required": required, "content": content}
     return made
 
 

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
 
-from bide.errors import BideError, DefinitionNotFound, NoTarget, NotFound, QuotaExceeded, TooManyRequests
+from bide.core.commands import EventReceipt, Receipt
+from bide.errors import (
+    BideError,
+    DefinitionNotFound,
+    NoTarget,
+    NotFound,
+    QuotaExceeded,
+    TooManyRequests,
+    Unavailable,
+    fact_names,
+)
 
 TYPE: Final = b"application/problem+json"
 
@@ -59,6 +71,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: str
     code: str
     errors: tuple[FieldError, ...] = ()
+    error: str = ""  # the name of the error in Python
+    facts: dict[str, Any] = {}  # what that error knows, by name
+    receipts: tuple[Any, ...] = ()  # of deliveries that were refused (S10)
 
 
 class Refusal(Exception):
@@ -72,10 +87,14 @@ class Refusal(Exception):
         *,
         errors: tuple[FieldError, ...] = (),
         headers: tuple[tuple[str, str], ...] = (),
+        error: str = "",
+        facts: Mapping[str, Any] | None = None,
+        receipts: tuple[Receipt | EventReceipt, ...] = (),
     ) -> None:
         super().__init__(status, code, detail)
         self.status, self.code, self.detail = status, code, detail
         self.errors, self.headers = errors, headers
+        self.error, self.facts, self.receipts = error, facts or {}, receipts
 
 
 def refusal_of(error: BaseException) -> Refusal:
@@ -84,7 +103,7 @@ def refusal_of(error: BaseException) -> Refusal:
         return error
     if not isinstance(error, BideError):
         return Refusal(500, "internal", "bide failed to answer; the server's log says why")
-    detail = str(error)
+    detail = _outage(error) or str(error)
     ended = isinstance(error, NoTarget) and error.run_status not in (None, "not_found")  # the caller's own run
     if isinstance(error, NotFound) and not isinstance(error, DefinitionNotFound) and not ended:
         detail = NOT_THERE.get(error.code, NOT_THERE["not_found"])
@@ -98,7 +117,50 @@ def refusal_of(error: BaseException) -> Refusal:
     elif error.status == 503:
         headers = (("Retry-After", "1"),)
     problems = getattr(error, "problems", ())
-    return Refusal(error.status, error.code, detail, errors=tuple(map(field_error, problems)), headers=headers)
+    return Refusal(
+        error.status,
+        error.code,
+        detail,
+        errors=tuple(map(field_error, problems)),
+        headers=headers,
+        error=type(error).__name__,
+        facts=_facts(error),
+    )
+
+
+def _outage(error: BideError) -> str:
+    """What is wrong with the store is in the log; who asks may have no key."""
+    if error.status < 500:
+        return ""
+    if isinstance(error, Unavailable):
+        return "the store does not answer at the moment; try again"
+    return "bide failed to answer; the server's log says why"
+
+
+@contextmanager
+def telling(*receipts: Receipt | EventReceipt) -> Iterator[None]:
+    """What is raised in the block is told together with the receipts that it was raised for."""
+    try:
+        yield
+    except (BideError, Refusal) as error:
+        refusal = refusal_of(error)
+        refusal.receipts = receipts
+        raise refusal from error
+
+
+def _facts(error: BideError) -> dict[str, Any]:
+    """What the error was made of, so that a client can make it again.
+
+    What is not there is said without its name: the caller knows what was asked for, and nobody learns more (H1). What
+    is broken here is nobody's business.
+    """
+    if error.status >= 500:
+        return {}
+    facts = dict(zip(fact_names(type(error)), error.args, strict=False))
+    if isinstance(error, NotFound) and not isinstance(error, DefinitionNotFound):
+        facts = {name: facts[name] for name in ("run_status",) if facts.get(name) is not None}
+    facts.pop("problems", None)  # they are among the `errors`
+    return {name: fact for name, fact in facts.items() if len(str(fact)) <= LONGEST_DETAIL}
 
 
 def _short(text: str) -> str:
@@ -113,6 +175,9 @@ def problem(refusal: Refusal) -> Problem:
         detail=_short(refusal.detail),  # it may quote what was sent
         code=refusal.code,
         errors=refusal.errors,
+        error=refusal.error,
+        facts=dict(refusal.facts),
+        receipts=refusal.receipts,
     )
 
 

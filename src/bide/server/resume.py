@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -17,15 +17,17 @@ from bide.core.holding import is_held
 from bide.core.records import OPEN_INTERACTION, OPEN_WAIT, RunId, Wait, run_of_interaction
 from bide.core.schema import problems
 from bide.core.tokens import Bound
-from bide.errors import BadSignature
+from bide.errors import BadSignature, TooManyRequests
 from bide.server.bodies import ENVELOPE, header, media_type, parse_json, read_body
 from bide.server.calls import Answer, Call, Endpoint, client_of, problems_of
-from bide.server.forms import form_of, read_form, with_errors
+from bide.server.forms import answers_untouched, form_of, read_form, say_what_to_choose, with_errors
 from bide.server.pages import page
 from bide.server.problems import NOT_THERE, Refusal, refusal_of
-from bide.server.tries import note_misfit
+from bide.server.senders import sender_of
+from bide.server.tries import check_guesses, note_guess, note_misfit
 from bide.stores.interface import WaitFilter
 
+Tone = Literal["good", "calm", "bad"]
 BODY_SECONDS = 30.0
 FORM = "application/x-www-form-urlencoded"
 LOOK_AGAIN = "Please look at the answers again."
@@ -55,11 +57,11 @@ class Standing(msgspec.Struct):
 
 
 async def _standing(call: Call) -> Standing:
-    """Raises 404 for a token that nothing proves, without looking anything up."""
-    token = call.path["token"]
-    bound = (await call.runtime.signer()).read(token)
+    """Raises 404 for a token that nothing proves, without looking anything up; and 429 for many of them (T01)."""
+    bound = await _bound(call)
     if bound is None:
         call.runtime.figures.drop("bad_token")
+        note_guess(call.runtime, sender_of(call.scope))
         raise Refusal(404, "not_found", "there is no such link, or what signed it is no longer known here")
     store = call.runtime.store
     named = run_of_interaction(bound.signal_id)
@@ -78,6 +80,10 @@ async def _standing(call: Call) -> Standing:
         return Standing(bound, None, {}, "cancelled")
     gone = None if wait.status in OPEN_WAIT else _why(wait)
     return Standing(bound, wait, msgspec.json.decode(wait.details), gone)
+
+
+async def _bound(call: Call) -> Bound | None:
+    return (await call.runtime.signer()).read(call.path["token"])
 
 
 async def _of_interaction(call: Call, bound: Bound, named: tuple[RunId, int, int]) -> Standing:
@@ -107,12 +113,13 @@ async def show(call: Call) -> Any:
     """The page. Link previews and mail scanners may look as often as they like (T16)."""
     try:
         standing = await _standing(call)
-    except Refusal as refusal:
-        return _said(refusal.status, "This link does not work", BROKEN)
+    except (Refusal, TooManyRequests) as error:
+        refusal = refusal_of(error)
+        return _said(refusal.status, "This link does not work", BROKEN, headers=refusal.headers)
     if standing.gone is not None:
-        return _said(410, _title(standing), TOLD[standing.gone])
+        return _said(410, _title(standing), TOLD[standing.gone], "calm")
     if standing.details.get("signed") is not None:
-        return _said(200, _title(standing), "A program answers here; there is nothing to fill in.", good=True)
+        return _said(200, _title(standing), "A program answers here; there is nothing to fill in.", "good")
     return _form(call, standing, form_of(standing.details.get("schema")))
 
 
@@ -126,11 +133,13 @@ async def answer(call: Call) -> Any:
         refusal = refusal_of(error)
         if refusal.status >= 500:
             raise
-        return _said(refusal.status, "This did not work", refusal.detail)
+        return _said(refusal.status, "This did not work", refusal.detail, headers=refusal.headers)
 
 
 async def _answer(call: Call, is_form: bool) -> Any:
     limit = call.runtime.settings.max_payload_bytes
+    if await _bound(call) is None:
+        check_guesses(call.runtime, sender_of(call.scope))  # what they send is not even read
     raw = await read_body(call.scope, call.receive, limit + ENVELOPE, BODY_SECONDS)
     filled: Mapping[str, Sequence[str]] | None = None
     body: Any = None
@@ -144,7 +153,12 @@ async def _answer(call: Call, is_form: bool) -> Any:
     _check_signature(call, standing, raw)
     if filled is not None:
         _check_page(call, filled)
-        body = read_form(standing.details.get("schema"), filled)
+        schema = standing.details.get("schema")
+        body = read_form(schema, filled)
+        if standing.gone is None and not problems(schema, _text(body)) and not _is_chosen(schema, filled):
+            fields = form_of(schema, filled)
+            say_what_to_choose(fields)
+            return _form(call, standing, fields, 422, LOOK_AGAIN)
     receipt = await _deliver(call, standing, body)
     return _reply(call, standing, receipt, filled)
 
@@ -167,8 +181,7 @@ def _check_signature(call: Call, standing: Standing, raw: bytes) -> None:
 
 
 async def _deliver(call: Call, standing: Standing, body: Any) -> Receipt:
-    text = msgspec.json.encode(body).decode()
-    facts = Facts(text)
+    facts = Facts(_text(body))
     accept, extract = standing.details.get("accept"), standing.details.get("extract")
     if accept is not None and not facts.satisfy(accept):
         return Receipt(outcome="ignored", reason="not_accepted")
@@ -178,13 +191,17 @@ async def _deliver(call: Call, standing: Standing, body: Any) -> Receipt:
         except BadExpression as error:
             problem = f"at $: the answer cannot be taken out of the body: {error}"
             return Receipt(outcome="invalid", reason=problem, problems=(problem,))
-    if standing.gone is None and problems(standing.details.get("schema"), msgspec.json.encode(body).decode()):
+    if standing.gone is None and problems(standing.details.get("schema"), _text(body)):
         note_misfit(call.runtime, standing.bound.signal_id)
     once = f"resume:{standing.wait.no if standing.wait is not None else 0}"  # the same body again is the same answer
     client = client_of(call.runtime, standing.bound.workspace, "link")
     if run_of_interaction(standing.bound.signal_id) is not None:
         return await client.answer(standing.bound.signal_id, body, check=False)
     return await client.complete(standing.bound.signal_id, body, dedup_key=once, check=False)
+
+
+def _text(body: Any) -> str:
+    return msgspec.json.encode(body).decode()
 
 
 def _reply(call: Call, standing: Standing, receipt: Receipt, filled: Mapping[str, Sequence[str]] | None) -> Any:
@@ -198,16 +215,17 @@ def _reply(call: Call, standing: Standing, receipt: Receipt, filled: Mapping[str
             if filled is not None:
                 fields = form_of(standing.details.get("schema"), filled)
                 is_said = with_errors(fields, errors)
+                say_what_to_choose(fields)
                 said = LOOK_AGAIN if is_said else f"{LOOK_AGAIN} {NOT_TOGETHER}"
                 return _form(call, standing, fields, 422, said)
             raise Refusal(422, "invalid", "the answer does not fit what is waited for", errors=errors)
         case _:
             reason = standing.gone or ("already_completed" if receipt.outcome == "conflict" else receipt.reason or "")
             if filled is not None:
-                return _said(410, _title(standing), TOLD.get(reason, TOLD["cancelled"]))
+                return _said(410, _title(standing), TOLD.get(reason, TOLD["cancelled"]), "calm")
             raise Refusal(410, "gone", GONE.get(reason, GONE["cancelled"]))
     if filled is not None:
-        return _said(status, _title(standing), message, good=status == 200)
+        return _said(status, _title(standing), message, "good" if status == 200 else "calm")
     return Answer(receipt, status)
 
 
@@ -232,6 +250,13 @@ def _check_page(call: Call, filled: Mapping[str, Sequence[str]]) -> None:
         raise Refusal(403, "foreign_form", "the form was not the one of this page; open the link again")
 
 
+def _is_chosen(schema: Any, filled: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a person did something: a button alone decides nothing, scanners press it too (T17)."""
+    if answers_untouched(schema):
+        return bool(filled.get("confirm"))
+    return not say_what_to_choose(form_of(schema, filled))
+
+
 def _title(standing: Standing) -> str:
     return str(standing.details.get("title") or "Your answer is asked for")
 
@@ -244,28 +269,35 @@ def _form(call: Call, standing: Standing, fields: Any, status: int = 200, messag
         title=_title(standing),
         description=standing.details.get("description"),
         message=message,
-        good=False,
+        tone="bad",
         fields=fields,
-        deadline=f"{deadline:%d %B %Y, %H:%M} UTC" if deadline is not None else None,
+        deadline=f"{deadline.day} {deadline:%B %Y, %H:%M} UTC" if deadline is not None else None,
         nonce=_nonce(call),
+        confirm=answers_untouched(standing.details.get("schema")),
     )
 
 
-def _said(status: int, title: str, message: str, *, good: bool = False) -> Any:
-    return page(
+def _said(status: int, title: str, message: str, tone: Tone = "bad", *, headers: Sequence[tuple[str, str]] = ()) -> Any:
+    said = page(
         "resume.html",
         status,
         title=title,
         description=None,
         message=f"{message[:1].upper()}{message[1:]}",
-        good=good,
+        tone=tone,
         fields=None,
         deadline=None,
         nonce="",
+        confirm=False,
     )
+    said.headers.update(dict(headers))
+    return said
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/resume/{token}", show, None, "The page behind a resume link", is_public=True),
-    Endpoint("POST", "/resume/{token}", answer, None, "Answer a resume link", is_public=True, is_raw=True),
-)
+    Endpoint("GET", "/resume/{token}", show, None, "The page behind a resume link", is_public=True,
+             answers={200: str, 404: str, 410: str, 429: str}, media_type="text/html"),
+    Endpoint("POST", "/resume/{token}", answer, None, "Answer a resume link: the bare answer, or the form of its page",
+             body=Any, answers={200: Receipt, 202: Receipt}, is_public=True, is_raw=True, takes_form=True,
+             refusals=(401, 403, 404, 410, 429, 503)),
+)  # fmt: skip

@@ -16,10 +16,11 @@ from starlette.types import Receive, Scope, Send
 from bide.authoring.checks import is_name
 from bide.authoring.machine import encode
 from bide.core.access import Key
+from bide.core.commands import OnceKey
 from bide.engine import tracing
 from bide.engine.figures import REQUESTS
 from bide.engine.runtime import Runtime
-from bide.errors import Forbidden, Invalid
+from bide.errors import BideError, Forbidden
 from bide.server.bodies import ENVELOPE, Gone, header, parse_json, read_body
 from bide.server.calls import Answer, Call, Endpoint, HttpClient, digest_of
 from bide.server.hosts import Site
@@ -91,6 +92,8 @@ class Api:
     async def _answer(self, scope: Scope, receive: Receive) -> Any:
         segments = _segments(scope)
         endpoint, path = self._table.find(scope["method"], segments)
+        if endpoint.probe is not None:
+            return respond(await endpoint.probe(self._open))
         runtime = await self._open()
         if not endpoint.is_probe:
             self._site_for(runtime).check(scope)
@@ -116,9 +119,8 @@ class Api:
             key=key,
             client=HttpClient(runtime, key, once),
             path=path,
-            query=_query(scope),
+            query=_query(scope, endpoint.repeats),
             body=body,
-            once=once[0] if once is not None else None,
         )
         return respond(await self._perform(endpoint, call))
 
@@ -128,9 +130,11 @@ class Api:
             raise Forbidden("this call", f"the key lacks the scope {endpoint.scope}")
         try:
             return await endpoint.handler(call)
-        except (Invalid, Refusal) as error:
-            if not isinstance(error, Refusal) or error.status == 422:
+        except (BideError, Refusal) as error:
+            if error.status in (403, 422):
                 await endpoint.found(call)
+            if error.status == 422:
+                await call.client.check_once()
                 await endpoint.is_open(call)
             raise
 
@@ -157,7 +161,7 @@ class _Table:
             self._by_end.setdefault((len(pattern), end), []).append((pattern, endpoint))
 
     def _candidates(self, segments: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], Endpoint]]:
-        for end in (segments[-1], ANY):
+        for end in (*segments[-1:], ANY):  # `OPTIONS *` has none
             yield from self._by_end.get((len(segments), end), ())
 
     def find(self, method: str, segments: tuple[str, ...]) -> tuple[Endpoint, Mapping[str, str]]:
@@ -209,7 +213,7 @@ def _trace_of(scope: Scope) -> dict[str, str]:
     return {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in names}
 
 
-def _query(scope: Scope) -> dict[str, str]:
+def _query(scope: Scope, repeats: tuple[str, ...]) -> dict[str, Any]:
     if not scope.get("query_string"):
         return {}
     try:
@@ -217,22 +221,27 @@ def _query(scope: Scope) -> dict[str, str]:
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=50)
     except ValueError:
         raise Refusal(400, "bad_query", "the query cannot be read; send at most 50 parameters, as UTF-8") from None
-    query = dict(pairs)
-    if len(query) < len(pairs):
-        raise Refusal(400, "bad_query", "a query parameter was sent more than once")
-    if any("\0" in value for value in query.values()):
+    if any("\0" in value for _, value in pairs):
         raise Refusal(400, "bad_query", "a query parameter contains NUL")
+    query: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in repeats:
+            query.setdefault(name, []).append(value)
+        elif name in query:
+            raise Refusal(400, "bad_query", "a query parameter was sent more than once")
+        else:
+            query[name] = value
     return query
 
 
-def _once(scope: Scope, segments: tuple[str, ...], raw: bytes) -> tuple[str, str, str] | None:
+def _once(scope: Scope, segments: tuple[str, ...], raw: bytes) -> OnceKey | None:
     """The idempotency key, what it counts for, and what was sent with it (H2)."""
     key = header(scope, b"idempotency-key") if scope["method"] == "POST" else None
     if key is None:
         return None
     if not is_name(key):
         raise Refusal(400, "bad_idempotency_key", "Idempotency-Key has 1 to 200 printable characters")
-    return key, "/".join(segments), digest_of(raw)
+    return OnceKey(key=key, path="/".join(segments), digest=digest_of(raw))
 
 
 def respond(value: Any) -> Any:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -12,10 +11,13 @@ from bide.client.door import duration
 from bide.client.progress import Progress
 from bide.core.records import FINAL
 from bide.core.records import Run as RunRow
-from bide.errors import BadInput, DuplicateRun, RunIsFinal, RunTimeoutError
+from bide.errors import BadInput, DuplicateRun, NotHeld, RunIsFinal, RunTimeoutError
+from bide.server.bodies import while_there
 from bide.server.calls import Answer, Call, Endpoint
 from bide.server.places import POLLS, place
 from bide.views import Explanation, LedgerEntry, RunInfo, StepInfo, run_info
+
+ANSWERS: Final = "interactions:answer"
 
 
 class StartRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,13 +47,13 @@ class StartedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which runs; `tag` is `name=value`."""
+    """Which runs; each `tag` is `name=value`, and all of them must be there."""
 
     status: str | None = None
     definition: str | None = None
     held: bool = False
     correlation_key: str | None = None
-    tag: str | None = None
+    tag: list[str] = []
     cursor: str | None = None
     limit: int = 100
 
@@ -147,12 +149,11 @@ async def key_is_free(call: Call) -> None:
 
 async def list_runs(call: Call) -> Runs:
     asked = call.ask(RunQuery)
-    tags: Mapping[str, str] | None = None
-    if asked.tag is not None:
-        name, separator, value = asked.tag.partition("=")
-        if not separator:
-            raise BadInput("tag: write it as name=value")
-        tags = {name: value}
+    tags = dict(each.partition("=")[::2] for each in asked.tag)
+    if not all("=" in each for each in asked.tag):
+        raise BadInput("tag: write it as name=value")
+    if len(tags) < len(asked.tag):
+        raise BadInput("tag: a run has one value for each name")
     page = await call.client.runs(
         status=asked.status,
         definition=asked.definition,
@@ -187,9 +188,14 @@ async def result(call: Call) -> Answer:
         limit = duration(asked.wait, "wait") or timedelta(0)
         try:
             with place(call, "result", POLLS):
-                row = await call.client._end(run_id, min(limit, call.runtime.settings.longest_poll), look_first=True)
+                waiting = call.client._end(run_id, min(limit, call.runtime.settings.longest_poll), look_first=True)
+                row = await while_there(call.receive, waiting)
         except RunTimeoutError:
             row = await call.client._find(run_id)
+    if not call.key.may("runs:start"):  # who only reads gets what people see; who starts runs works with what they give
+        row = await call.client._covering(row)
+    else:
+        row = msgspec.structs.replace(row, redact=None)
     info = run_info(row)
     found = Result(id=info.id, status=info.status, result=info.result, error=info.error)
     return Answer(found, 200 if row.status in FINAL else 202)
@@ -220,7 +226,9 @@ async def progress(call: Call) -> Progress:
 
 async def explanation(call: Call) -> Explanation:
     asked = call.ask(ExplanationQuery)
-    return await call.client.explain(call.path["run_id"], options=asked.options)
+    # A callback's URL is all that it takes to answer: it is for keys that may.
+    hides = "" if call.key.may(ANSWERS) else f"this key may not answer (its scopes lack {ANSWERS})"
+    return await call.client._explain(call.path["run_id"], asked.options, hides_links=hides)
 
 
 async def cancel(call: Call) -> Answer:
@@ -234,6 +242,12 @@ async def is_not_final(call: Call) -> None:
     row = await call.client._find(call.path["run_id"])
     if row.status in FINAL:
         raise RunIsFinal(row.id, row.status)
+
+
+async def can_be_retried(call: Call) -> None:
+    row = await call.client._find(call.path["run_id"])
+    if row.held is None and row.status != "failed":
+        raise NotHeld(row.id, row.status)
 
 
 async def retry(call: Call) -> Answer:
@@ -262,7 +276,8 @@ ENDPOINTS = (
         refusals=(404, 409),
         uses=("runs", "waits"),
     ),
-    Endpoint("GET", "/v1/runs", list_runs, "runs:read", "List runs, oldest first", query=RunQuery, answers={200: Runs}),
+    Endpoint("GET", "/v1/runs", list_runs, "runs:read", "List runs, oldest first", query=RunQuery, repeats=("tag",),
+             answers={200: Runs}),
     Endpoint(
         "GET", "/v1/runs/{run_id}", get, "runs:read", "Look at a run, by its id or the correlation key it holds",
         answers={200: RunInfo}, found=run_is_known, refusals=(404,),
@@ -297,6 +312,6 @@ ENDPOINTS = (
     ),
     Endpoint(
         "POST", "/v1/runs/{run_id}/retry", retry, "runs:start", "Release a held run, or start a failed one anew",
-        body=RetryRun, answers={202: RunState}, found=run_exists, refusals=(404, 409),
+        body=RetryRun, answers={202: RunState}, found=run_exists, is_open=can_be_retried, refusals=(404, 409),
     ),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -10,16 +11,17 @@ from bide.authoring.checks import is_name
 from bide.client.refusals import raise_refusal, raise_refused_answer
 from bide.core.commands import Receipt
 from bide.core.holding import is_held
-from bide.core.records import OPEN_WAIT
+from bide.core.records import FINAL, OPEN_WAIT
 from bide.engine.runtime import Runtime
 from bide.errors import BadInput, Forbidden, NoTarget, SignalNotFound
 from bide.server.calls import Answer, Call, Endpoint, problems_of
 from bide.server.interactions import principal
-from bide.server.problems import FieldError, Refusal
-from bide.server.runs import run_exists
+from bide.server.problems import FieldError, Refusal, telling
+from bide.server.runs import has_definition
 from bide.stores.interface import WaitFilter
 from bide.views import SignalTo
 
+MOST_SIGNALS = 1000
 MOST_BYTES = 16 * 1024 * 1024  # of all signals that are delivered in one commit; each has its own limit
 
 
@@ -66,7 +68,7 @@ class SignalAny(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class SignalMany(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Signals that are delivered in one commit, all of them or none."""
 
-    signals: Annotated[list[SignalAny], msgspec.Meta(max_length=1000)]
+    signals: Annotated[list[SignalAny], msgspec.Meta(max_length=MOST_SIGNALS)]
 
 
 class ManyReceipts(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,9 +103,11 @@ async def complete(call: Call) -> Answer:
         hold=asked.hold,
         check=False,
     )
-    if receipt.problems:
-        raise Refusal(422, "invalid", "the data does not fit what the wait takes", errors=problems_of(receipt.problems))
-    raise_refused_answer(receipt, signal_id)
+    with telling(receipt):
+        if receipt.problems:
+            errors = problems_of(receipt.problems)
+            raise Refusal(422, "invalid", "the data does not fit what the wait takes", errors=errors)
+        raise_refused_answer(receipt, signal_id)
     is_held = receipt.outcome == "queued" and receipt.wait_id is None
     return Answer(receipt, 202 if is_held else 200)
 
@@ -147,7 +151,7 @@ async def standing(runtime: Runtime, workspace: str, signal_id: str) -> Receipt 
         return Receipt(outcome="no_target", reason="not_found")
     if found[0].status not in OPEN_WAIT:
         return Receipt(outcome="late", reason="timed_out" if found[0].status == "timed_out" else "already_completed")
-    if name.message_id.endswith("!"):
+    if name.has_collided:
         return Receipt(outcome="conflict", run_id=name.run_id, reason="collision")
     return None
 
@@ -186,8 +190,9 @@ async def signal_many(call: Call) -> Answer:
     asked = call.read(SignalMany)
     wanted = [SignalTo(one.target, one.name, one.payload, one.dedup_key) for one in asked.signals]
     receipts = await call.client.signal_many(wanted, check=False)
-    for at, (one, receipt) in enumerate(zip(asked.signals, receipts, strict=True)):
-        _received(receipt, one.target, one.dedup_key, f"$.signals[{at}].payload")
+    with telling(*receipts):
+        for at, (one, receipt) in enumerate(zip(asked.signals, receipts, strict=True)):
+            _refuse(receipt, one.target, one.dedup_key, f"$.signals[{at}].payload")
     return Answer(ManyReceipts(receipts=receipts), 202)
 
 
@@ -195,19 +200,46 @@ async def _signal(call: Call, target: str, name: str, payload: Any, dedup_key: s
     return _received(await call.client.signal(target, name, payload, dedup_key, check=False), target, dedup_key)
 
 
-def _received(receipt: Receipt, target: str, dedup_key: str | None, path: str = "$.payload") -> Answer:
+def _received(receipt: Receipt, target: str, dedup_key: str | None) -> Answer:
+    with telling(receipt):
+        _refuse(receipt, target, dedup_key, "$.payload")
+    return Answer(receipt, 202)
+
+
+def _refuse(receipt: Receipt, target: str, dedup_key: str | None, path: str) -> None:
     if receipt.outcome == "invalid":
         errors = (FieldError(path, receipt.reason or "it does not fit"),)
         raise Refusal(422, "invalid", "the signal cannot be taken", errors=errors)
     raise_refusal(receipt, target, dedup_key)
-    return Answer(receipt, 202)
+
+
+async def takes_signals(call: Call) -> None:
+    await _can_be_had(call, call.path["run_id"])
 
 
 async def key_is_held(call: Call) -> None:
-    body = call.body if isinstance(call.body, dict) and call.body.get("start") is None else {}
-    key = body.get("correlation_key")
-    if isinstance(key, str) and is_name(key) and await call.runtime.store.holder(call.key.workspace, key) is None:
-        raise NoTarget(key)
+    body = call.body if isinstance(call.body, dict) else {}
+    if isinstance(body.get("start"), dict):
+        await has_definition(replace(call, body=body["start"]))
+    elif body.get("start") is None:
+        await _can_be_had(call, body.get("correlation_key"))
+
+
+async def all_can_be_had(call: Call) -> None:
+    signals = call.body.get("signals") if isinstance(call.body, dict) else None
+    for one in signals[:MOST_SIGNALS] if isinstance(signals, list) else ():
+        await _can_be_had(call, one.get("target") if isinstance(one, dict) else None)
+
+
+async def _can_be_had(call: Call, target: Any) -> None:
+    """Raises where nobody would ever read a signal; a target that cannot be one is wrong for another reason."""
+    if not is_name(target):
+        return
+    store, workspace = call.runtime.store, call.key.workspace
+    run_id = target if target.startswith("run_") else await store.holder(workspace, target)
+    row = await store.run(workspace, run_id) if run_id is not None else None
+    if row is None or row.status in FINAL:
+        raise NoTarget(target, row.status if row is not None else "not_found")
 
 
 ENDPOINTS = (
@@ -218,7 +250,7 @@ ENDPOINTS = (
     ),
     Endpoint(
         "POST", "/v1/runs/{run_id}/signals", signal_run, "signals:send", "Put a signal into a run's inbox",
-        body=SignalRun, answers={202: Receipt}, found=run_exists, payloads=("payload",), refusals=(404, 409),
+        body=SignalRun, answers={202: Receipt}, found=takes_signals, payloads=("payload",), refusals=(404, 409),
         uses=("inbox",),
     ),
     Endpoint(
@@ -228,7 +260,7 @@ ENDPOINTS = (
     ),
     Endpoint(
         "POST", "/v1/signals/many", signal_many, "signals:send", "Deliver many signals in one commit, or none",
-        body=SignalMany, answers={202: ManyReceipts}, max_bytes=MOST_BYTES, refusals=(404, 409),
+        body=SignalMany, answers={202: ManyReceipts}, found=all_can_be_had, max_bytes=MOST_BYTES, refusals=(404, 409),
         uses=("inbox",),
     ),
 )  # fmt: skip

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from bide.core.records import FINAL
-from bide.server.bodies import header
+from bide.server.bodies import header, until_gone
 from bide.server.calls import Call, Endpoint
 from bide.server.places import STREAMS, place
 from bide.server.problems import Refusal
@@ -182,7 +182,7 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._place:
-            sending, gone = asyncio.create_task(self._send(send)), asyncio.create_task(_until_gone(receive))
+            sending, gone = asyncio.create_task(self._send(send)), asyncio.create_task(until_gone(receive))
             try:
                 await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -214,11 +214,6 @@ class EventStream:
     async def _is_welcome(self) -> bool:
         found = await self._call.runtime.store.key(self._call.key.hash)
         return found is not None and found[0].is_good(found[1])
-
-
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def has_run(call: Call) -> None:

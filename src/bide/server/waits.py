@@ -9,11 +9,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from bide.authoring.checks import check_limit
+from bide.client.looking import MOST_UNUSED
+from bide.client.refusals import raise_refusal
 from bide.core.commands import Receipt
 from bide.core.records import OPEN_WAIT
 from bide.errors import AlreadyAnswered, UnusedNotFound
 from bide.server.calls import Answer, Call, Endpoint
 from bide.server.interactions import Reason, answered
+from bide.server.problems import telling
 from bide.server.runs import Nothing
 from bide.views import UnusedInfo, WaitInfo
 
@@ -167,11 +170,14 @@ async def list_unused(call: Call) -> UnusedList:
 
 async def readdress(call: Call) -> Answer:
     asked: Any = call.read(Readdress)
-    return Answer(await call.client.readdress(call.path["unused_id"], asked.target))
+    receipt = await call.client.readdress(call.path["unused_id"], asked.target, check=False)
+    with telling(receipt):
+        raise_refusal(receipt, asked.target, None)
+    return Answer(receipt)
 
 
 async def unused_exists(call: Call) -> None:
-    kept = await call.client.unused(limit=10_000)
+    kept = await call.runtime.store.unused(call.key.workspace, limit=MOST_UNUSED)
     if not any(one.id == call.path["unused_id"] for one in kept):
         raise UnusedNotFound(call.path["unused_id"])
 
@@ -184,7 +190,7 @@ ENDPOINTS = (
              refusals=(404,)),
     Endpoint("PATCH", _WAIT, change_wait, "waits:operate", "Move a deadline, or give a wait to others",
              body=ChangedWait, answers={200: WaitInfo}, found=wait_exists, is_open=wait_is_open,
-             refusals=(404, 409, 410)),
+             refusals=(404, 410)),
     Endpoint("POST", f"{_WAIT}/fail", fail_wait, "waits:operate", "Fail a wait", body=Reason,
              answers={200: WaitInfo}, found=wait_exists, is_open=wait_is_open, refusals=(404, 409, 410)),
     Endpoint("POST", f"{_WAIT}/cancel", cancel_wait, "waits:operate", "Cancel a wait", body=Reason,

@@ -120,6 +120,10 @@ class Store(Access, Protocol):
     def round_trips(self) -> int:
         """How often this store had to ask whoever keeps the rows: a server, a file's thread, a lock."""
 
+    @property
+    def batches_at_once(self) -> int:
+        """How many calls of `execute` are worth having under way: two, where a server works while this process does."""
+
     # -- execute
 
     async def execute(self, commands: Sequence[AnyCommand], offer: Offer | None = None) -> Executed:

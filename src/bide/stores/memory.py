@@ -17,6 +17,7 @@ from bide.core import invariants, meetings
 from bide.core.access import Key, Secret, Workspace
 from bide.core.batch import Changes, NameKey, RowKey
 from bide.core.commands import AnyCommand, Claim, Deliver, FireTimer, Offer, Start
+from bide.core.ledger import LedgerKey
 from bide.core.outside import ItemKey, LetterKey, OutsideChanges, assigned, closed
 from bide.core.records import (
     FINAL,
@@ -59,9 +60,11 @@ from bide.stores.transaction import transact
 class MemoryStore:
     """Rows in dictionaries, one lock as the transaction."""
 
-    def __init__(self, *, now: Now) -> None:
+    def __init__(self, *, now: Now, ledger_key: LedgerKey | None = None) -> None:
         self._now = now
+        self._ledger_key = ledger_key
         self.round_trips = 0
+        self.batches_at_once = 1
         self._lock = threading.RLock()
         self._runs: dict[RunId, Run] = {}
         self._children: dict[RowKey, list[RunId]] = {}
@@ -100,7 +103,7 @@ class MemoryStore:
     async def execute(self, commands: Sequence[AnyCommand], offer: Offer | None = None) -> Executed:
         with self._lock:
             self.round_trips += 1
-            return transact(self, commands, self._now(), offer)
+            return transact(self, commands, self._now(), offer, ledger_key=self._ledger_key)
 
     async def leave(self, connection: Any, command: Start | Deliver) -> None:
         raise ForeignConnectionError("the memory store has no connections to join; use SQLite or PostgreSQL")
@@ -119,7 +122,8 @@ class MemoryStore:
             due.sort(key=lambda entry: (-entry.priority, entry.due_at, entry.run_id))
             due = due[: offer.slots]
             commands = [Claim(workspace="", run_id=e.run_id, actor=f"worker:{offer.worker}") for e in due]
-            return transact(self, commands, now, offer, {e.run_id for e in due if e.worker is not None})
+            expired = {e.run_id for e in due if e.worker is not None}
+            return transact(self, commands, now, offer, expired, self._ledger_key)
 
     def renew(self, worker: str, claims: Mapping[RunId, int], lease: timedelta) -> set[RunId]:
         lost = set()
@@ -150,7 +154,7 @@ class MemoryStore:
                 key=lambda timer: (timer.due_at, timer.run_id, timer.no),
             )[:limit]
             commands = [FireTimer(workspace="", run_id=t.run_id, no=t.no, actor="timer") for t in due]
-            return transact(self, commands, now, offer)
+            return transact(self, commands, now, offer, ledger_key=self._ledger_key)
 
     async def due_chores(self, limit: int) -> Sequence[Chore]:
         return self._due_chores()[:limit]
@@ -361,7 +365,12 @@ class MemoryStore:
         return sorted(found, key=lambda unused: (unused.at, unused.id))[-limit:]
 
     async def audit(self) -> Sequence[Violation]:
-        rows = invariants.Rows(
+        broken = invariants.check(self.rows())
+        return [Violation(each.invariant, each.id, each.detail) for each in broken]
+
+    def rows(self) -> invariants.Rows:
+        """Everything that the audit looks at."""
+        return invariants.Rows(
             runs=self._runs.values(),
             waits=self._waits.values(),
             inbox=[signal for signals in self._inbox.values() for signal in signals.values()],
@@ -372,12 +381,12 @@ class MemoryStore:
             interactions=self._interactions.values(),
             listeners=self._listeners.values(),
             chores=self._chores.values(),
+            steps=[step for steps in self._steps.values() for step in steps.values()],
             units=self._units.values(),
             items=[item for items in self._items.values() for item in items.values()],
             promised=frozenset(chore.run_id for chore in self._chores.values() if chore.kind == "dispatch")
             | frozenset(letter.run_id for letter in self._letters.values() if letter.kind == "dispatch"),
         )
-        return [Violation(broken.invariant, broken.id, broken.detail) for broken in invariants.check(rows)]
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Nobody else can see this memory: there is nothing to hint at."""

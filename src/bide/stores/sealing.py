@@ -166,6 +166,10 @@ class Sealing:
         key_id, _, data = text[len(PREFIX) :].partition(":")
         return self._decode(key_id, lambda: b64decode(data, validate=True), row, name).decode()
 
+    def open_of(self, record: type[Record], identity: Iterable[Any], name: str, text: str) -> str:
+        """One field of a row, by what names the row. Raises `PayloadUnreadable`."""
+        return self.open_text(_row(SEALED[record], identity), name, text)
+
     def seal_page(self, run_id: str, seq: int, packed: bytes) -> bytes:
         """A packed page of a ledger, sealed."""
         row = _row(SEALED[LedgerPage], (run_id, seq))

@@ -15,6 +15,7 @@ from bide.core import meetings, plan
 from bide.core.batch import Changes, NameKey, RowKey, View
 from bide.core.commands import Again, AnyCommand, Offer, Reply
 from bide.core.decide import decide_all
+from bide.core.ledger import LedgerKey
 from bide.core.outside import ItemKey, LetterKey
 from bide.core.records import (
     FINAL,
@@ -78,26 +79,20 @@ def transact(
     now: datetime,
     offer: Offer | None,
     expired: Collection[RunId] = (),
+    ledger_key: LedgerKey | None = None,
 ) -> Executed:
-    """Execute a batch inside the transaction that the caller holds."""
-    first = _pass(tables, commands, now, offer, expired)
+    """Execute a batch inside the transaction that the caller holds. Ends are signed with *ledger_key*."""
+    first = _pass(tables, commands, View(now, offer, ledger_key), expired)
     for _ in range(2):
         positions = again(first.replies)
         if not positions:
             break
-        redone = _pass(tables, [commands[at] for at in positions], now, None, ())
+        redone = _pass(tables, [commands[at] for at in positions], View(now, None, ledger_key), ())
         merge(first, positions, redone)
     return first
 
 
-def _pass(
-    tables: Tables,
-    commands: Sequence[AnyCommand],
-    now: datetime,
-    offer: Offer | None,
-    expired: Collection[RunId],
-) -> Executed:
-    view = View(now, offer)
+def _pass(tables: Tables, commands: Sequence[AnyCommand], view: View, expired: Collection[RunId]) -> Executed:
     view.expired.update(expired)
     lookups = plan.correlation_lookups(commands)
     if lookups:
@@ -114,7 +109,7 @@ def _pass(
     load(tables, view, commands, ids)
     replies = decide_all(view, commands)
     tables.write(view.changes)
-    turns = load_turns(tables, [view.runs[run_id] for run_id in view.granted])
+    turns = load_turns(tables, view)
     return executed(view, replies, turns)
 
 
@@ -172,9 +167,9 @@ def note_interactions(view: View, found: Iterable[Interaction]) -> None:
     view.outside.interactions.update(((row.run_id, row.no, row.item), row) for row in found)
 
 
-def load_turns(tables: Tables, runs: Sequence[Run]) -> dict[RunId, Turn]:
-    wanted = plan.turn_reads(runs)
-    parts = TurnParts()
+def load_turns(tables: Tables, view: View) -> dict[RunId, Turn]:
+    """The turns that were handed out."""
+    runs, wanted, parts = begun(view)
     if wanted.inboxes:
         parts.add_signals(tables.load_inboxes(wanted.inboxes))
     if wanted.waits:
@@ -187,6 +182,25 @@ def load_turns(tables: Tables, runs: Sequence[Run]) -> dict[RunId, Turn]:
     if joins:
         parts.add_children(tables.load_children(joins))
     return {run.id: parts.turn(run) for run in runs}
+
+
+def begun(view: View) -> tuple[list[Run], plan.Reads, TurnParts]:
+    """The runs that were handed out, what is to be read for their turns, and what need not be: the view holds it."""
+    runs = [view.runs[run_id] for run_id in view.granted]
+    wanted = plan.turn_reads(runs)
+    parts = TurnParts()
+    for run_id in list(wanted.inboxes):
+        seen = view.inbox.get(run_id, {})
+        if len(seen) == view.runs[run_id].inbox_count:  # the view never holds a signal that is not in the inbox
+            parts.add_signals(seen.values())
+            wanted.inboxes.discard(run_id)
+    for key in wanted.waits & view.waits.keys():
+        parts.add_waits([view.waits[key]])
+        wanted.waits.discard(key)
+    if new := wanted.histories & view.changes.runs_inserted.keys():
+        wanted.histories -= new
+        parts.add_steps(step for step in view.changes.steps.values() if step is not None and step.run_id in new)
+    return runs, wanted, parts
 
 
 class TurnParts:

@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 async def fresh_store(url: str) -> AsyncIterator[str]:
     """The URL of an empty store of the kind that *url* names.
 
-    `memory://` as it is; `sqlite://` a file in a temporary folder, or the file named; `postgresql://` a schema made
-    for it in that database and dropped at the end.
+    `memory://` as it is; `sqlite://` a file in a temporary folder, whatever file is named; `postgresql://` a schema
+    made for it in that database and dropped at the end.
     """
-    if url in ("sqlite://", "sqlite:///"):
+    if url.startswith("sqlite://"):
+        query = urlsplit(url).query
         with tempfile.TemporaryDirectory(prefix="bide-world-") as folder:
-            yield f"sqlite:///{folder}/world.db"
+            yield f"sqlite:///{folder}/world.db{'?' if query else ''}{query}"
     elif url.startswith(("postgresql://", "postgres://")):
         async with _temporary_schema(url) as with_schema:
             yield with_schema

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+try:  # in its strict mode pytest-asyncio runs no async fixture but those made by its own decorator
+    from pytest_asyncio import fixture
+except ModuleNotFoundError:  # another plugin runs async tests
+    fixture: Any = pytest.fixture  # type: ignore[no-redef]  # the same to those who use it
 
 if TYPE_CHECKING:
     from bide.testing.world import World
@@ -16,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("bide_app", "the bide app that the bide_world fixture runs, as module:attribute", default="")
 
 
-@pytest.fixture
+@fixture
 async def bide_world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     """A `bide.testing.world` of the app named by the ini option `bide_app`."""
     from bide.app import App

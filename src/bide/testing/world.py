@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from bide.app import App
-from bide.authoring.pipeline import Pipeline
-from bide.authoring.workflow import Workflow
-from bide.client import Client, Run
-from bide.client.progress import Progress
-from bide.client.starting import StartOptions
+from bide.client import Client
 from bide.core.access import SCOPES
-from bide.core.commands import EventReceipt, Receipt
+from bide.core.commands import Receipt
 from bide.core.durations import Duration, parse_duration
-from bide.core.records import FINAL
-from bide.core.records import Run as RunRow
 from bide.engine.admission import Admitting
 from bide.engine.engine import Engine
 from bide.engine.ports import Ports
@@ -28,23 +22,11 @@ from bide.engine.probes import Crash, Point
 from bide.engine.runtime import Runtime, open_store
 from bide.engine.settings import load_settings
 from bide.engine.transport import Answer, Request
-from bide.errors import BadConfiguration, BadInput, RunTimeoutError
+from bide.errors import BadConfiguration, BadInput
+from bide.testing.calls import Calls
 from bide.testing.places import fresh_store
 from bide.testing.stand_ins import StandIn, stand_ins
 from bide.testing.stubs import Stub, Stubs
-from bide.views import (
-    DeadLetterInfo,
-    InteractionInfo,
-    LedgerEntry,
-    Page,
-    RunInfo,
-    SignalTo,
-    StepInfo,
-    UnusedInfo,
-    WaitInfo,
-    WaitsChanged,
-    result_of,
-)
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -52,6 +34,7 @@ if TYPE_CHECKING:
     from httpx import AsyncClient
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
+ANY_STEP = "*"
 
 
 class VirtualClock:
@@ -83,14 +66,19 @@ class CrashPlan:
             raise BadInput(f"crash point {point!r}: give one of {', '.join(get_args(Point))}")
         self._planned[(step, point)] += 1
 
+    def forget(self, step: str) -> None:
+        for point in get_args(Point):
+            del self._planned[(step, point)]
+
     def reached(self, point: str, step: str) -> None:
-        if self._planned[(step, point)] > 0:
-            self._planned[(step, point)] -= 1
-            self.happened.append((step, point))
-            raise Crash(f"{point} {step}")
+        for planned in ((step, point), (ANY_STEP, point)):
+            if self._planned[planned] > 0:
+                self._planned[planned] -= 1
+                self.happened.append((step, point))
+                raise Crash(f"{point} {step}")
 
 
-class World:
+class World(Calls):
     """All client methods, each settling before it returns, and power over time and faults."""
 
     def __init__(
@@ -109,9 +97,13 @@ class World:
         self._client = self.client(workspace)
         self._queues = frozenset({"default"} | {definition.queue for definition in runtime.registry})
         self.engine = self._new_engine()
+        self._is_held = False
 
     def _new_engine(self) -> Engine:
         return Engine(self.runtime, queues=self._queues, probe=self.crashes, transports=self.transports)
+
+    def _serve(self, queue: str) -> None:
+        self._queues = self.engine.queues = self._queues | {queue}
 
     def client(self, workspace: str = "default") -> Client:
         """A plain client that does not settle."""
@@ -144,7 +136,7 @@ class World:
 
     async def settle(self) -> None:
         """Run until nothing can move at this virtual time."""
-        while True:
+        while not self._is_held:
             await self.engine.settle()
             if not self.engine.crashed:
                 return
@@ -187,6 +179,16 @@ class World:
         await self.engine.crash()
         self.engine = self._new_engine()
 
+    @contextmanager
+    def _nobody_works(self) -> Iterator[None]:
+        """Meanwhile nothing settles, and a run that becomes ready is not claimed: the next that comes meets it so."""
+        committer = self.runtime.committer
+        offer, committer.offer, self._is_held = committer.offer, lambda commands: None, True
+        try:
+            yield
+        finally:
+            committer.offer, self._is_held = offer, False
+
     # ------------------------------------------------------------ transports
 
     def sent(self, transport: str) -> list[Request]:
@@ -223,234 +225,6 @@ class World:
         if settle:
             await self.settle()
         return receipt
-
-    # ------------------------------------------------------------ the client's methods
-
-    @overload
-    async def start(
-        self,
-        definition: Workflow[None, Out],
-        input: None = None,
-        *,
-        settle: bool = True,
-        **options: Unpack[StartOptions],
-    ) -> Run[Out]: ...
-    @overload
-    async def start(
-        self, definition: Workflow[In, Out], input: In, *, settle: bool = True, **options: Unpack[StartOptions]
-    ) -> Run[Out]: ...
-    @overload
-    async def start(
-        self,
-        definition: str | type[Any] | Pipeline,
-        input: Any = None,
-        *,
-        settle: bool = True,
-        **options: Unpack[StartOptions],
-    ) -> Run[Any]: ...
-
-    async def start(self, definition: Any, input: Any = None, *, settle: bool = True, **options: Any) -> Run[Any]:
-        run: Run[Any] = (await self._client.start(definition, input, **options))._through(self)
-        if options.get("queue") is not None:  # a world serves every queue that its runs are in
-            self._queues = self.engine.queues = self._queues | {options["queue"]}
-        if settle:
-            await self.settle()
-            await run.refresh()
-        return run
-
-    async def signal(
-        self,
-        target: str,
-        signal: Any,
-        payload: Any = None,
-        dedup_key: str | None = None,
-        *,
-        check: bool = True,
-        settle: bool = True,
-    ) -> Receipt:
-        receipt = await self._client.signal(target, signal, payload, dedup_key, check=check)
-        if settle:
-            await self.settle()
-        return receipt
-
-    async def signal_many(self, signals: Iterable[SignalTo], *, check: bool = True) -> list[Receipt]:
-        receipts = await self._client.signal_many(signals, check=check)
-        await self.settle()
-        return receipts
-
-    async def start_or_signal(self, definition: Any, input: Any = None, **options: Any) -> Receipt:
-        receipt = await self._client.start_or_signal(definition, input, **options)
-        await self.settle()
-        return receipt
-
-    async def complete(
-        self,
-        signal_id: str,
-        data: Any = None,
-        *,
-        run_id: str | None = None,
-        by: str | None = None,
-        dedup_key: str | None = None,
-        hold: Duration | None = None,
-        check: bool = True,
-        settle: bool = True,
-    ) -> Receipt:
-        receipt = await self._client.complete(
-            signal_id, data, run_id=run_id, by=by, dedup_key=dedup_key, hold=hold, check=check
-        )
-        if settle:
-            await self.settle()
-        return receipt
-
-    async def answer(
-        self,
-        target: str,
-        data: Any = None,
-        by: str | None = None,
-        dedup_key: str | None = None,
-        *,
-        shown: str | None = None,
-        check: bool = True,
-        settle: bool = True,
-    ) -> Receipt:
-        receipt = await self._client.answer(target, data, by, dedup_key, shown=shown, check=check)
-        if settle:
-            await self.settle()
-        return receipt
-
-    async def emit(
-        self,
-        name: str,
-        data: Any = None,
-        *,
-        id: str | None = None,
-        channel: str = "api",
-        check: bool = True,
-        settle: bool = True,
-    ) -> EventReceipt:
-        receipt = await self._client.emit(name, data, id=id, channel=channel, check=check)
-        if settle:
-            await self.settle()
-        return receipt
-
-    async def interactions(self, **filters: Any) -> Page[InteractionInfo]:
-        return await self._client.interactions(**filters)
-
-    async def interaction(self, id: str) -> InteractionInfo:
-        return await self._client.interaction(id)
-
-    async def claim(self, interaction_id: str, by: str) -> InteractionInfo:
-        return await self._client.claim(interaction_id, by)
-
-    async def release(self, interaction_id: str, by: str) -> InteractionInfo:
-        return await self._client.release(interaction_id, by)
-
-    async def assign(self, interaction_id: str, **to: Any) -> InteractionInfo:
-        return await self._client.assign(interaction_id, **to)
-
-    async def wait(self, id: str) -> WaitInfo:
-        return await self._client.wait(id)
-
-    async def update_wait(self, id: str, **changes: Any) -> WaitInfo:
-        await self._client.update_wait(id, **changes)
-        await self.settle()
-        return await self._client.wait(id)
-
-    async def fail_wait(self, id: str, reason: str, *, settle: bool = True) -> None:
-        await self._client.fail_wait(id, reason)
-        if settle:
-            await self.settle()
-
-    async def cancel_wait(self, id: str, reason: str, *, settle: bool = True) -> None:
-        await self._client.cancel_wait(id, reason)
-        if settle:
-            await self.settle()
-
-    async def heartbeat(self, id: str) -> None:
-        await self._client.heartbeat(id)
-        await self.settle()
-
-    async def update_waits(self, **options: Any) -> WaitsChanged:
-        changed = await self._client.update_waits(**options)
-        await self.settle()
-        return changed
-
-    async def fail_waits(self, **options: Any) -> WaitsChanged:
-        changed = await self._client.fail_waits(**options)
-        await self.settle()
-        return changed
-
-    async def cancel_waits(self, **options: Any) -> WaitsChanged:
-        changed = await self._client.cancel_waits(**options)
-        await self.settle()
-        return changed
-
-    async def dead_letters(self, **options: Any) -> Page[DeadLetterInfo]:
-        return await self._client.dead_letters(**options)
-
-    async def retry_dead_letter(self, id: str) -> None:
-        await self._client.retry_dead_letter(id)
-        await self.settle()
-
-    async def discard_dead_letter(self, id: str) -> None:
-        await self._client.discard_dead_letter(id)
-        await self.settle()
-
-    async def unused(self, *, limit: int = 100) -> list[UnusedInfo]:
-        return await self._client.unused(limit=limit)
-
-    async def readdress(self, unused_id: str, target: str, *, check: bool = True) -> Receipt:
-        receipt = await self._client.readdress(unused_id, target, check=check)
-        await self.settle()
-        return receipt
-
-    async def cancel(self, run_id: str, *, reason: str = "", force: bool = False, settle: bool = True) -> None:
-        await self._client.cancel(run_id, reason=reason, force=force)
-        if settle:
-            await self.settle()
-
-    async def retry(self, run_id: str, *, from_step: str | None = None, settle: bool = True) -> Run[Any]:
-        run = (await self._client.retry(run_id, from_step=from_step))._through(self)
-        if settle:
-            await self.settle()
-            await run.refresh()
-        return run
-
-    async def get(self, run_id: str) -> RunInfo:
-        return await self._client.get(run_id)
-
-    async def result(self, run_id: str) -> Any:
-        """The result at this virtual time; `RunTimeoutError` where the run has not ended."""
-        return result_of(await self._end(run_id))
-
-    async def _find(self, run_id: str) -> RunRow:
-        return await self._client._find(run_id)
-
-    async def _end(self, run_id: str, timeout: Duration | None = None, *, look_first: bool = True) -> RunRow:
-        """Time stands still while somebody waits, so there is nothing to wait for once all is settled."""
-        await self.settle()
-        row = await self._find(run_id)
-        if row.status not in FINAL:
-            raise RunTimeoutError(run_id, row.status)
-        return row
-
-    async def runs(self, **filters: Any) -> Page[RunInfo]:
-        return await self._client.runs(**filters)
-
-    async def waits(self, **filters: Any) -> Page[WaitInfo]:
-        return await self._client.waits(**filters)
-
-    async def steps(self, run_id: str) -> list[StepInfo]:
-        return await self._client.steps(run_id)
-
-    async def inbox(self, run_id: str) -> list[Any]:
-        return await self._client.inbox(run_id)
-
-    async def progress(self, run_id: str) -> Progress:
-        return await self._client.progress(run_id)
-
-    async def ledger(self, run_id: str) -> list[LedgerEntry]:
-        return await self._client.ledger(run_id)
 
     async def audit(self) -> list[str]:
         """What breaks an invariant, in words; empty in a healthy store."""

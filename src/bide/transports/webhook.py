@@ -11,10 +11,11 @@ import msgspec
 
 from bide.core.durations import BadDuration, Duration, parse_duration
 from bide.core.payloads import BadPayload, decode_json
+from bide.engine import addresses
 from bide.engine.ports import wall_clock
 from bide.engine.transport import Answered, Dispatched, Request, Sent, Undelivered
 from bide.errors import BadConfiguration
-from bide.transports import addresses, signing
+from bide.transports import signing
 from bide.transports.pacing import take_turn
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Webhook:
                 async with asyncio.timeout(self._seconds):
                     return await self._post(client, request, target)
             except addresses.RefusedAddress as error:
-                return Undelivered(str(error), retry=False)
+                return Undelivered(f"{error}; allow_private=True allows it", retry=False)
             except TimeoutError:
                 return Undelivered(f"{self.url} did not answer within {self._seconds:g} s")
             except (httpx.HTTPError, OSError) as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final
@@ -62,12 +62,16 @@ def check_text(text: str, name: str = "machine file", known: Iterable[str] | Non
 
 
 def check_file(file: File, known: Iterable[str] | None = None) -> list[Problem]:
-    names = {*known, *(machine.name for machine in file.machines)} if known is not None else None
-    return [problem for machine in file.machines for problem in check_machine(machine, names)]
+    beside = {machine.name: machine for machine in file.machines}
+    names = {*known, *beside} if known is not None else None
+    return [problem for machine in file.machines for problem in check_machine(machine, names, beside)]
 
 
-def check_machine(machine: Machine, known: set[str] | None = None) -> list[Problem]:
-    return _Checker(machine, known).check()
+def check_machine(
+    machine: Machine, known: set[str] | None = None, beside: Mapping[str, Machine] | None = None
+) -> list[Problem]:
+    """*beside* are machines by their names that it may call: what they accept and respond with is looked at."""
+    return _Checker(machine, known, beside or {}).check()
 
 
 def shown(value: object) -> str:
@@ -89,14 +93,16 @@ class Scope:
     ran: dict[str, Shape] = field(default_factory=dict)  # steps that ran before, on this path
     variables: dict[str, Shape] = field(default_factory=dict)
     has_error: bool = False
+    never: frozenset[str] = frozenset()  # steps that cannot have run when this flow begins: a wait's time was up
 
     def inner(self) -> Scope:
-        return Scope(dict(self.ran), dict(self.variables), self.has_error)
+        return Scope(dict(self.ran), dict(self.variables), self.has_error, self.never)
 
 
 class _Checker:
-    def __init__(self, machine: Machine, known: set[str] | None) -> None:
+    def __init__(self, machine: Machine, known: set[str] | None, beside: Mapping[str, Machine]) -> None:
         self._machine = machine
+        self._beside = beside  # the machines of the file, by name
         self._source: Source = machine.source
         self._known = known
         self._problems: list[Problem] = []
@@ -105,6 +111,8 @@ class _Checker:
         self._waits = {step.name: step for step in all_steps(machine) if isinstance(step, WaitFor)}
         self._mentioned: set[str] = set()
         self._in_flow = False
+        self._in_loop: frozenset[str] = frozenset()  # steps of the loops around: they may have run for an earlier item
+        self._before_timeout: dict[str, frozenset[str]] = {}  # of each flow of timeouts, what may have run before it
 
     def check(self) -> list[Problem]:
         for fields in (self._machine.accepts, self._machine.responds):
@@ -116,7 +124,8 @@ class _Checker:
             self._say(self._machine.span, f"machine `{self._machine.name}` has no step")
         self._in_flow = True
         for flow in self._machine.flows.values():
-            self._sequence(flow.body, Scope())
+            self._sequence(flow.body, Scope(never=self._never_before(flow.name)))
+        self._endless()
         for flow in self._machine.flows.values():
             if flow.name not in self._mentioned:
                 self._say(flow.span, f"flow `{flow.name}` is never run", "warning")
@@ -147,6 +156,34 @@ class _Checker:
             if hidden.name not in named and (hint := suggestion(hidden.name, named)):
                 self._say(hidden.span, f"nothing in this machine is called `{hidden.name}`{hint}", "warning")
 
+    # ------------------------------------------------------------ flows
+
+    def _never_before(self, flow: str) -> frozenset[str]:
+        """The steps that cannot have run when a flow of timeouts begins: the waits that lead to it, and what comes
+        after them. None are known of a flow that is also run, or that a wait in another flow leads to."""
+        before = self._before_timeout.get(flow)
+        steps = [step for each in self._machine.flows.values() for step in steps_of(each.body)]
+        is_run = any(isinstance(step, RunFlow) and step.flow.name == flow for step in all_steps(self._machine))
+        is_led_to = any(isinstance(step, WaitFor) and _leads_to(step, flow) for step in steps)
+        if before is None or is_run or is_led_to:
+            return frozenset()
+        return frozenset(self._shapes) - before
+
+    def _endless(self) -> None:
+        """A flow that runs itself whatever happens: nothing chooses, and no wait leads elsewhere."""
+        runs = {flow.name: _always_runs(flow.body) for flow in self._machine.flows.values()}
+        for flow in self._machine.flows.values():
+            for mention in runs[flow.name]:
+                reached, ahead = set[str](), [mention.name]
+                while ahead:
+                    name = ahead.pop()
+                    if name not in reached:
+                        reached.add(name)
+                        ahead += [each.name for each in runs.get(name, ())]
+                if flow.name in reached:
+                    self._say(mention.span, f"flow `{flow.name}` runs itself for ever: nothing in it chooses to stop")
+                    return  # one of a ring is enough
+
     # ------------------------------------------------------------ shapes
 
     def _all_shapes(self) -> None:
@@ -168,8 +205,12 @@ class _Checker:
                 return Shape("map", {"status": Shape("number"), "headers": Shape("map"), "body": ANY})
             case AskModel() if step.returns:
                 return shape_of_fields(step.returns)
+            case Call(kind="launch"):
+                return Shape("text")
             case Call() if step.returns:
                 return shape_of_fields(step.returns)
+            case Call() if (called := self._called(step)) is not None and called.responds:
+                return shape_of_fields(called.responds)
             case WaitFor() if step.schema is not None:
                 return shape_of_fields(step.schema)
             case ForEach():
@@ -187,10 +228,7 @@ class _Checker:
             name = step.collect if isinstance(step, ForEach) else step.name
             if name is not None and not isinstance(step, RunFlow):
                 scope.ran[name] = self._shapes.get(name, ANY)
-        if sequence.on_failure is not None:
-            handler = scope.inner()
-            handler.has_error = True
-            self._sequence(sequence.on_failure, handler)
+        self._handler(sequence.on_failure, scope)
 
     def _step(self, step: Step, scope: Scope) -> None:
         match step:
@@ -219,7 +257,7 @@ class _Checker:
             return ANY
         typing = Typing(
             self._machine, self._shapes, self._waits, scope.ran, scope.variables, self._say, self._say_unknown,
-            has_error=scope.has_error, allows_secrets=secrets, in_flow=self._in_flow,
+            has_error=scope.has_error, allows_secrets=secrets, in_flow=self._in_flow, never=scope.never,
         )  # fmt: skip
         return typing.of(expression)
 
@@ -339,6 +377,7 @@ class _Checker:
         if self._known is not None and isinstance(step.machine, Literal_) and step.machine.value not in self._known:
             hint = suggestion(str(step.machine.value), self._known)
             self._say(step.machine.span, f"no machine and no action is called {shown(step.machine.value)}{hint}")
+        self._arguments(step, scope)
         options = [TABLE[each][self._machine.language] for each in CALL_KEYS] if step.kind == "call" else []
         for entry in step.arguments:
             self._type(entry.value, scope, secrets=step.kind == "call")
@@ -351,6 +390,31 @@ class _Checker:
         self._fields(step.returns or ())
         self._assumed(step.name, step.assuming, step.returns, scope)
         self._handler(step.on_failure, scope)
+
+    def _called(self, step: Call) -> Machine | None:
+        """The machine of this file that a step calls, where its name stands there."""
+        return self._beside.get(str(step.machine.value)) if isinstance(step.machine, Literal_) else None
+
+    def _arguments(self, step: Call, scope: Scope) -> None:
+        """What a machine of the same file is given must be what it accepts."""
+        called = self._called(step)
+        if called is None or called.accepts is None:
+            return
+        accepts = {each.name: each for each in called.accepts}
+        given = {entry.name: entry for entry in step.arguments}
+        meant: set[str] = set()
+        for name, entry in given.items():
+            if name in accepts:
+                self._fit(accepts[name], entry.value, self._quiet(entry.value, scope))
+            else:
+                hint = suggestion(name, accepts)
+                meant |= {each for each in accepts if f"`{each}`" in hint}
+                self._say(
+                    entry.span, f"machine `{called.name}` accepts no `{name}`{hint}", "error" if hint else "warning"
+                )
+        for name, each in accepts.items():
+            if each.is_required and each.default is None and name not in given and name not in meant:
+                self._say(step.span, f"machine `{called.name}` requires `{name}`, and is not given it")
 
     def _ask(self, step: AskModel, scope: Scope) -> None:
         using = step.using
@@ -431,6 +495,13 @@ class _Checker:
                 self._event(entry.value, check_pattern)
         if step.is_callback and step.entry("event") is not None:
             self._say(step.span, f"`{step.name}` waits for an event and for a callback; make two waits of it")
+        for entry in step.told:
+            if entry.name in ("assignee", "group") and (step.is_callback or step.entry("event") is not None):
+                what = "a callback" if step.is_callback else "an event"
+                said = (
+                    f"`«{entry.name}»` says who may answer, but `{step.name}` waits for {what}, which anybody may bring"
+                )
+                self._say(entry.span, said)
         if step.entry("match") is not None and step.entry("event") is None:
             self._say(step.span, f"`{step.name}` matches data, but waits for no event")
         if step.entry("timeout") is None:
@@ -438,6 +509,10 @@ class _Checker:
             self._say(step.span, f"`{step.name}` has no timeout: {why}", "warning")
         if step.on_timeout is not None:
             self._flow(step.on_timeout)
+            if not self._in_flow:
+                self._before_timeout[step.on_timeout.name] = (
+                    self._before_timeout.get(step.on_timeout.name, frozenset()) | scope.ran.keys() | self._in_loop
+                )
             limit = step.entry("timeout")
             if limit is None or (isinstance(limit, Literal_) and limit.value == "forever"):
                 self._say(step.on_timeout.span, "this flow never runs, because the wait has no timeout", "warning")
@@ -473,7 +548,10 @@ class _Checker:
             self._say(step.items.span, f"items come from a list, but this is «{shape.type}»")
         inner = scope.inner()
         inner.variables[step.name] = ANY
+        before = self._in_loop
+        self._in_loop = before | {each.name for each in steps_of(step.body)}
         self._sequence(step.body, inner)
+        self._in_loop = before
         scope.ran.update(inner.ran)
 
     def _fields(self, fields: Iterable[Field]) -> None:
@@ -488,6 +566,17 @@ class _Checker:
                     f"`{each.name}` is required and has a default; one of the two is enough",
                     "warning",
                 )
+
+
+def _leads_to(step: WaitFor, flow: str) -> bool:
+    return step.on_timeout is not None and step.on_timeout.name == flow
+
+
+def _always_runs(body: Sequence) -> list[FlowName]:
+    """The flows that a flow runs whatever happens; none where a wait of it may lead elsewhere, or a failure may."""
+    if body.on_failure is not None or any(isinstance(step, WaitFor) and step.on_timeout for step in body.steps):
+        return []
+    return [step.flow for step in body.steps if isinstance(step, RunFlow)]
 
 
 def _is_no_number(value: Expression) -> bool:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from bide.authoring.language.checking import refuse
+from bide.authoring.language.evaluating import Compiled, Values, compiled
 from bide.authoring.language.fields import misfits, schema_of_fields, with_defaults
 from bide.authoring.language.parser import parse
 from bide.authoring.language.providers import Surroundings
-from bide.authoring.language.tree import Machine, WaitFor, all_steps
+from bide.authoring.language.tree import Expression, Machine, WaitFor, all_steps
 from bide.authoring.language.visiting import links_in
+from bide.authoring.language.waiting import Question
 from bide.authoring.language.walking import Walk
 from bide.authoring.machine import encode
 from bide.authoring.workflow import Step, Workflow
@@ -36,6 +38,8 @@ class MachineFile(Workflow[Any, Any]):
         self.callbacks = {step.name: step for step in steps if isinstance(step, WaitFor) and step.is_callback}
         self.schemas = {id(step): schema_of_fields(step.schema) for step in steps if isinstance(step, WaitFor)}
         self.links = {id(step): found for step in steps if (found := links_in(step))}
+        self.questions: dict[int, Question] = {}  # of waits that ask every run the same, as far as they were reached
+        self._compiled: dict[int, Compiled] = {}
         super().__init__(
             self._walk,
             machine.name,
@@ -51,6 +55,13 @@ class MachineFile(Workflow[Any, Any]):
 
     async def _walk(self, step: Step, input: Any) -> Any:
         return await Walk(self, step, input).run()
+
+    def value_of(self, expression: Expression, values: Values) -> Any:
+        """What an expression of this machine comes to; it is compiled when it is reached first."""
+        found = self._compiled.get(id(expression))
+        if found is None:
+            found = self._compiled[id(expression)] = compiled(expression, self.machine.source)
+        return found(values)
 
     def input_schema(self) -> dict[str, Any] | None:
         return schema_of_fields(self.machine.accepts)

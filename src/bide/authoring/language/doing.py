@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -13,12 +13,14 @@ import msgspec
 
 from bide.authoring.language import waiting
 from bide.authoring.language.actions import calling, runner_name
-from bide.authoring.language.evaluating import Values, as_text, evaluate
+from bide.authoring.language.evaluating import Values, as_text
 from bide.authoring.language.evaluating import said as kind_of
 from bide.authoring.language.fields import misfits, schema_of_fields, with_defaults
-from bide.authoring.language.sending import DEFAULT_TIMEOUT, send
+from bide.authoring.language.secrets import UsedSecrets
+from bide.authoring.language.sending import DEFAULT_TIMEOUT, send_out
 from bide.authoring.language.tree import AskModel, Call, Compute, Emit, Entry, Expression, Http, Step, WaitFor
 from bide.authoring.language.typing import LINKS
+from bide.authoring.language.visiting import is_the_same_in_every_run
 from bide.authoring.workflow.step import ONCE, StepOptions
 from bide.core.durations import BadDuration, parse_duration
 from bide.core.retrying import NonRetryable, RetryPolicy
@@ -53,20 +55,20 @@ class Doing:
         self._requests: dict[str, int] = {}
 
     def _evaluate(self, expression: Expression) -> Any:
-        return evaluate(expression, self._values, self._source)
+        return self._definition.value_of(expression, self._values)
 
     def _told(self, entries: tuple[Entry, ...], values: Values | None = None) -> dict[str, Any]:
-        return {entry.name: evaluate(entry.value, values or self._values, self._source) for entry in entries}
+        return {entry.name: self._definition.value_of(entry.value, values or self._values) for entry in entries}
 
-    def _with_secrets(self) -> Values:
+    def _with_secrets(self, used: UsedSecrets) -> Values:
         """The values as they are now, with secrets to be read: for what leaves, not for what is stored."""
-        return replace(self._values, steps=dict(self._values.steps), secret=self._around.secret)
+        return replace(self._values, steps=dict(self._values.steps), secret=used)
 
     # ------------------------------------------------------------ computing
 
-    async def compute(self, step: Compute) -> Any:
+    def compute(self, step: Compute) -> Awaitable[Any]:
         """Remembered like any step, but committed with what comes next: nothing is lost if it is computed again."""
-        return await self._lasting(
+        return self._lasting(
             self._turn.code(step.name, "compute", lambda: self._evaluate(step.value), returns=Any, retry=ONCE)
         )
 
@@ -89,7 +91,8 @@ class Doing:
             case Http():
                 return await self._http(step)
             case AskModel():
-                return await self._run(step, self._options(step), functools.partial(self._ask, step))
+                options = self._options(step)
+                return await self._run(step, options, functools.partial(self._ask, step, options.timeout))
             case Call(kind="launch"):
                 return await self._launch(step)
             case Call():
@@ -140,13 +143,15 @@ class Doing:
     async def _http(self, step: Http) -> Any:
         options = self._options(step)
         limit = options.timeout if isinstance(options.timeout, timedelta) else DEFAULT_TIMEOUT
-        most = self._turn.limit
+        most, private = self._turn.limit, self._turn.private_hosts
         nth = self._requests.get(step.name, 0) + 1
         self._requests[step.name] = nth  # each turn of a loop is a request of its own, the same in every replay
         key = f"{self._step.run_id}/{step.name}" if nth == 1 else f"{self._step.run_id}/{step.name}#{nth}"
 
+        used = UsedSecrets(self._around.secret)
+
         async def request() -> Any:
-            told = self._told(step.told, self._with_secrets())
+            told = self._told(step.told, self._with_secrets(used))
             method = str(told.get("method", "GET")).upper()
             given = told.get("headers") or {}
             if not isinstance(given, dict):
@@ -154,13 +159,13 @@ class Doing:
             headers = {str(name): as_text(value) for name, value in given.items()}
             if method in UNSAFE and "idempotency-key" not in {name.lower() for name in headers}:
                 headers["Idempotency-Key"] = key  # the step runs at least once; the other side can tell
-            return await send(method, as_text(told["url"]), headers, told.get("body"), limit, most)
+            return await send_out(method, as_text(told["url"]), headers, told.get("body"), limit, most, private)
 
-        return await self._run(step, options, request)
+        return await self._run(step, options, used.guarding(request))
 
-    async def _ask(self, step: AskModel) -> Any:
+    async def _ask(self, step: AskModel, timeout: object) -> Any:
         provider_name, _, model = as_text(self._evaluate(step.using)).partition(":")
-        provider = self._around.provider(provider_name)
+        provider = self._around.provider(provider_name, timeout if isinstance(timeout, timedelta) else None)
         if provider is None:
             if step.assuming is not None:
                 return self._assumed(step, step.assuming, step.name)
@@ -169,8 +174,10 @@ class Doing:
                 f"set its key in the environment, or register one with app.provider({provider_name!r}, …)"
             )
         schema = schema_of_fields(step.returns) if step.returns else None
-        task = as_text(evaluate(step.task, self._with_secrets(), self._source))
-        answer = msgspec.to_builtins(await provider.ask(model, task, schema))
+        used = UsedSecrets(self._around.secret)
+        with used.guarded():
+            task = as_text(self._definition.value_of(step.task, self._with_secrets(used)))
+            answer = used.covered(msgspec.to_builtins(await provider.ask(model, task, schema)))
         if step.returns:
             if wrong := misfits(step.returns, answer):
                 raise BadAnswer(f"the answer of {provider_name}:{model} does not fit: {'; '.join(wrong)}")
@@ -187,8 +194,9 @@ class Doing:
         if action is _missing:
             answer = await self._step.invoke(step.name, name, self._told(step.arguments), timeout=options.timeout)
         else:
-            call = calling(action, name, lambda: self._told(step.arguments, self._with_secrets()), like=known)
-            answer = await self._lasting(self._code(step, options, call))
+            used = UsedSecrets(self._around.secret)
+            call = calling(action, name, lambda: self._told(step.arguments, self._with_secrets(used)), like=known)
+            answer = await self._lasting(self._code(step, options, used.guarding(call)))
         if step.returns is not None:
             if wrong := misfits(step.returns, answer):
                 raise BadInput(f"{name!r} does not return what `{step.name}` says: {'; '.join(wrong)}")
@@ -219,12 +227,12 @@ class Doing:
 
     # ------------------------------------------------------------ waiting
 
-    async def mint(self, step: Step) -> None:
+    async def mint(self, step: Step, names: Iterable[str]) -> None:
         """Make the callbacks whose addresses this step reads, where they are not made yet (L3).
 
         An address that was used can still be read by steps below its wait; one above it, in a loop, gets a new one.
         """
-        for name in self._definition.links.get(id(step), ()):
+        for name in names:
             wait = self._definition.callbacks[name]
             is_used = name in self._values.links and name not in self._minted
             if name not in self._values.links or (is_used and step.span.start < wait.span.start):
@@ -244,6 +252,15 @@ class Doing:
         limit = waiting.timeout_of(told.get("timeout"))
         return {**told, "timeout": limit, "schema": schema or None, "metadata": {"on_timeout": flow}}
 
+    def _question(self, wait: WaitFor) -> waiting.Question:
+        """What a person is asked: looked at once, where it is the same in every run."""
+        question = self._definition.questions.get(id(wait))
+        if question is None:
+            question = waiting.question(wait.name, self._wait_options(wait), self._turn.limit)
+            if is_the_same_in_every_run(wait):
+                self._definition.questions[id(wait)] = question
+        return question
+
     async def wait(self, wait: WaitFor) -> Any:
         if wait.is_callback:
             if wait.name not in self._minted:
@@ -252,5 +269,5 @@ class Doing:
         elif wait.entry("event") is not None:
             answer = await waiting.event(self._step, wait.name, self._wait_options(wait), wait.schema)
         else:
-            answer = await waiting.person(self._step, wait.name, self._wait_options(wait))
+            answer = await waiting.person(self._turn, wait.name, self._question(wait))
         return with_defaults(wait.schema, answer, self._source)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, NoReturn, TypeAlias
 
 from bide.authoring.language.source import Source, Span
 from bide.authoring.language.tree import (
@@ -46,6 +46,9 @@ class Values:
     secret: Callable[[str], str] = no_secrets
 
 
+Compiled: TypeAlias = Callable[[Values], Any]
+
+
 def evaluate(expression: Expression, values: Values, source: Source) -> Any:
     """The value of an expression. Raises `BadExpression`, which says where and why.
 
@@ -54,67 +57,95 @@ def evaluate(expression: Expression, values: Values, source: Source) -> Any:
     >>> evaluate(expression, Values(input={"n": 3}), source)
     '3 of 8'
     """
-    return _Evaluator(values, source).of(expression)
+    return compiled(expression, source)(values)
 
 
-class _Evaluator:
-    def __init__(self, values: Values, source: Source) -> None:
-        self._values = values
+def compiled(expression: Expression, source: Source) -> Compiled:
+    """A function that evaluates the expression: what depends on the file alone is looked at once, not in every run."""
+    return _Compiler(source).of(expression)
+
+
+class _Compiler:
+    """Each method gives the function of one kind of expression; the rest is what these functions share."""
+
+    def __init__(self, source: Source) -> None:
         self._source = source
 
     def _wrong(self, span: Span, message: str) -> BadExpression:
         line, column = self._source.place(span.start)
         return BadExpression(f"{self._source.name}:{line}:{column}: {message}")
 
-    def of(self, expression: Expression) -> Any:
+    def of(self, expression: Expression) -> Compiled:
         match expression:
             case Literal_(value=value):
-                return value
+                return lambda values: value
             case Member():
                 return self._member(expression)
             case Root():
                 return self._root(expression)
             case Text():
                 return self._text(expression)
-            case Variable(name=name):
-                if name not in self._values.variables:
-                    raise self._wrong(expression.span, f"there is nothing called `{name}` here")
-                return self._values.variables[name]
+            case Variable():
+                return self._variable(expression)
             case Index():
                 return self._index(expression)
             case ListOf(items=items):
-                return [self.of(item) for item in items]
+                parts = [self.of(item) for item in items]
+                return lambda values: [part(values) for part in parts]
             case MapOf(entries=entries):
-                return {entry.name: self.of(entry.value) for entry in entries}
+                fields = [(entry.name, self.of(entry.value)) for entry in entries]
+                return lambda values: {name: part(values) for name, part in fields}
             case Unary():
                 return self._unary(expression)
             case Binary():
                 return self._binary(expression)
 
-    def _root(self, root: Root) -> Any:
+    def _root(self, root: Root) -> Compiled:
         match root.name:
             case "input":
-                return self._values.input
+                return lambda values: values.input
             case "error":
-                return self._values.error
+                return lambda values: values.error
             case "steps":
-                return dict(self._values.steps)
+                return lambda values: dict(values.steps)
             case _:
-                raise self._wrong(root.span, "a secret is read by its name: `secrets.NAME`")
+                return lambda values: self._raise(root.span, "a secret is read by its name: `secrets.NAME`")
 
-    def _member(self, member: Member) -> Any:
+    def _raise(self, span: Span, message: str) -> NoReturn:
+        raise self._wrong(span, message)
+
+    def _variable(self, variable: Variable) -> Compiled:
+        name = variable.name
+
+        def read(values: Values) -> Any:
+            if name not in values.variables:
+                raise self._wrong(variable.span, f"there is nothing called `{name}` here")
+            return values.variables[name]
+
+        return read
+
+    def _member(self, member: Member) -> Compiled:
+        name = member.name
         match member.of:
             case Root(name="steps"):
-                return self._values.steps.get(member.name)
+                return lambda values: values.steps.get(name)
             case Root(name="secrets"):
-                try:
-                    return self._values.secret(member.name)
-                except LookupError as error:
-                    raise self._wrong(member.span, str(error.args[0])) from None
-            case Member(of=Root(name="steps"), name=step) if member.name in LINKS and step in self._values.links:
-                return self._values.links[step][member.name]
+                return lambda values: self._secret(member, values)
+            case Member(of=Root(name="steps"), name=step) if name in LINKS:
+                read = self._field_of(member)
+                return lambda values: values.links[step][name] if step in values.links else read(values)
             case _:
-                return self._field(self.of(member.of), member.name, member.name_span)
+                return self._field_of(member)
+
+    def _secret(self, member: Member, values: Values) -> str:
+        try:
+            return values.secret(member.name)
+        except LookupError as error:
+            raise self._wrong(member.span, str(error.args[0])) from None
+
+    def _field_of(self, member: Member) -> Compiled:
+        of, name, span = self.of(member.of), member.name, member.name_span
+        return lambda values: self._field(of(values), name, span)
 
     def _field(self, of: Any, name: str, span: Span) -> Any:
         if of is None:
@@ -123,8 +154,11 @@ class _Evaluator:
             return of.get(name)
         raise self._wrong(span, f"{said(of)} has no field `{name}`")
 
-    def _index(self, index: Index) -> Any:
+    def _index(self, index: Index) -> Compiled:
         of, at = self.of(index.of), self.of(index.index)
+        return lambda values: self._item(index, of(values), at(values))
+
+    def _item(self, index: Index, of: Any, at: Any) -> Any:
         if isinstance(of, list) and isinstance(at, int) and not isinstance(at, bool):
             if not -len(of) <= at < len(of):
                 raise self._wrong(index.index.span, f"there is no item {at} in a list of {len(of)}")
@@ -135,20 +169,26 @@ class _Evaluator:
             return None
         raise self._wrong(index.span, f"{said(of)} has no item {said(at)}")
 
-    def _text(self, text: Text) -> str:
-        written = "".join(part if isinstance(part, str) else as_text(self.of(part)) for part in text.parts)
-        return self._bounded(written, text.span)
+    def _text(self, text: Text) -> Compiled:
+        parts: list[Compiled] = [self._part(part) for part in text.parts]
+        return lambda values: self._bounded("".join([part(values) for part in parts]), text.span)
+
+    def _part(self, part: str | Expression) -> Compiled:
+        if isinstance(part, str):
+            return lambda values: part
+        read = self.of(part)
+        return lambda values: as_text(read(values))
 
     def _bounded(self, text: str, span: Span) -> str:
         if len(text) > MOST_LETTERS:
             raise self._wrong(span, f"the text gets longer than {MOST_LETTERS} letters")
         return text
 
-    def _unary(self, unary: Unary) -> Any:
-        value = self.of(unary.of)
+    def _unary(self, unary: Unary) -> Compiled:
+        of, span = self.of(unary.of), unary.of.span
         if unary.operator == "not":
-            return not self._truth(value, unary.of.span)
-        return self._number(-self._as_number(value, unary.of.span, "-"), unary.span)
+            return lambda values: not self._truth(of(values), span)
+        return lambda values: self._number(-self._as_number(of(values), span, "-"), unary.span)
 
     def _truth(self, value: Any, span: Span) -> bool:
         if value is None or isinstance(value, bool):
@@ -165,15 +205,16 @@ class _Evaluator:
             raise self._wrong(span, "the number gets too large")
         return value
 
-    def _binary(self, binary: Binary) -> Any:
-        left = self.of(binary.left)
+    def _binary(self, binary: Binary) -> Compiled:
+        left, right = self.of(binary.left), self.of(binary.right)
+        left_span, right_span = binary.left.span, binary.right.span
         match binary.operator:
             case "and":
-                return self._truth(left, binary.left.span) and self._truth(self.of(binary.right), binary.right.span)
+                return lambda values: self._truth(left(values), left_span) and self._truth(right(values), right_span)
             case "or":
-                return self._truth(left, binary.left.span) or self._truth(self.of(binary.right), binary.right.span)
+                return lambda values: self._truth(left(values), left_span) or self._truth(right(values), right_span)
             case _:
-                return self._calculated(binary, left, self.of(binary.right))
+                return lambda values: self._calculated(binary, left(values), right(values))
 
     def _calculated(self, binary: Binary, left: Any, right: Any) -> Any:
         match binary.operator:

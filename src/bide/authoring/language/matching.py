@@ -16,7 +16,11 @@ TYPES: Final = {
     "boolean": "type({}) == bool",
     "list": "type({}) == list",
     "map": "type({}) == map",
-    "date": "(type({}) == string && {}.matches('^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}'))",
+    # `timestamp` errs where there is no such day, and what errs does not match; it wants a time and a zone.
+    "date": (
+        "(type({}) == string && timestamp({}.matches('^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$') ? {} + 'T00:00:00Z' : "
+        "{}.matches('(Z|[+-][0-9]{{2}}:[0-9]{{2}})$') ? {} : {} + 'Z') >= timestamp('0001-01-01T00:00:00Z'))"
+    ),
 }
 
 

@@ -92,16 +92,15 @@ SHAPES: Final[Mapping[str, tuple[type[AnthropicShaped | OpenAIShaped], str, str]
 }
 
 
-def provider_from(environment: Mapping[str, str], name: str) -> Provider | None:
-    """The provider that the environment has a key for."""
+def provider_from(environment: Mapping[str, str], name: str, limit: timedelta | None = None) -> Provider | None:
+    """The provider that the environment has a key for; *limit* is how long it may take to answer."""
     if name not in SHAPES:
         return None
     shape, key, url = SHAPES[name]
     if not environment.get(key):
         return None
-    if environment.get(url):
-        return shape(environment[key], environment[url])
-    return shape(environment[key])
+    given = {"url": environment[url]} if environment.get(url) else {}
+    return shape(environment[key], timeout=limit or DEFAULT_TIMEOUT, **given)
 
 
 class Surroundings:
@@ -112,8 +111,8 @@ class Surroundings:
         self.providers: dict[str, Provider] = {}
         self.environment: Mapping[str, str] = os.environ
 
-    def provider(self, name: str) -> Provider | None:
-        return self.providers.get(name) or provider_from(self.environment, name)
+    def provider(self, name: str, limit: timedelta | None = None) -> Provider | None:
+        return self.providers.get(name) or provider_from(self.environment, name, limit)
 
     def secret(self, name: str) -> str:
         """The value of a secret, read when it is used. Raises `LookupError`."""

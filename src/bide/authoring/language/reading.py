@@ -20,7 +20,7 @@ ALMOST: Final = 0.85
 # What people who know other languages write, and what it is called here.
 ELSEWHERE: Final = {
     "if": ("when", "decide"), "elif": ("when",), "else": ("otherwise",), "switch": ("decide",), "case": ("when",),
-    "goto": ("run",), "foreach": ("for each",), "loop": ("for each",), "while": ("for each",),
+    "foreach": ("for each",), "loop": ("for each",), "while": ("for each",),
     "try": ("on failure",), "catch": ("on failure",), "except": ("on failure",), "rescue": ("on failure",),
     "let": ("compute",), "set": ("compute",), "var": ("compute",), "return": ("compute",),
     "fetch": ("action",), "call": ("action",), "invoke": ("action",), "http": ("action",),
@@ -161,6 +161,9 @@ class Reader:
             return self.stop(token.span, "no `:` stands at the end of this line; take it away")
         if self.at_operator(":") and is_word:
             return self.stop(token.span, f"an object stands in braces: `{{{before.text}: …}}`")
+        if self.at_operator("(") and is_word:
+            said = f"`{before.text}` cannot be called: expressions have no functions; `«action» NAME «call»` calls code"
+            return self.stop(token.span, self.in_language(said))
         if self.at_operator("{"):
             said = "what belongs to a line stands under it, indented, without braces"
             return self.stop(token.span, f"{what} was expected, not `{{`; {said}")
@@ -276,6 +279,9 @@ class Reader:
             span, word = foreign
             shown = self.source.text[span.start : span.end]
             return self.stop(span, f"`{shown}` is a word of another language; here it is `{word}`")
+        if token.text == "goto" and TABLE["run"][self.language] in known:
+            said = "there is no `goto`; `«run» «flow»(NAME)` runs a flow and goes on after it"
+            return self.stop(token.span, self.in_language(said))
         if near := self._near(known):
             span, word = near
             shown = self.source.text[span.start : span.end]

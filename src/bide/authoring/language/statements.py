@@ -157,6 +157,10 @@ class Statements:
     def _compute(self) -> Step:
         reader = self._reader
         name, span = self._named("compute")
+        if reader.at_operator(":") and reader.peek(1).kind != "newline":
+            raise reader.stop(
+                reader.peek().span, f"the expression of `{name}` stands under it, indented, without a `:`"
+            )
         reader.end_line()
         if not reader.at("indent"):
             raise reader.stop_empty(f"`{name}` computes nothing; its expression stands under it, indented")

@@ -52,6 +52,7 @@ BETTER: Final = {
     "%": "there are `+ - * /`",
 }
 INSTEAD: Final = {
+    "?": "`decide` with `when` and `otherwise` chooses",
     "&": "write `and`, or `+` to join texts",
     "|": "write `or`",
     ";": "a `,` stands between entries",

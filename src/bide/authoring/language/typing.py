@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Final
@@ -28,6 +28,7 @@ from bide.authoring.language.words import CONSTANTS, ROOTS, TABLE
 
 LINKS: Final = ("_resume_url", "_resume_token")
 TALKING: Final = [TABLE[word] for word in (*ROOTS, *CONSTANTS)]
+NOTHING: Final = frozenset({"None", "nil", "NULL", "Null", "undefined", "nothing"})
 ERROR_FIELDS: Final = ("message", "step", "type", "code")
 
 
@@ -90,12 +91,13 @@ class Typing:
         waits: Mapping[str, WaitFor],
         ran: Mapping[str, Shape],
         variables: Mapping[str, Shape],
-        say: Callable[[Span, str], None],
+        say: Callable[..., None],  # where, what, and how bad it is
         say_unknown: Callable[[tuple[str, ...], Span, str], None],
         *,
         has_error: bool,
         allows_secrets: bool,
         in_flow: bool,
+        never: Collection[str] = (),
     ) -> None:
         self._machine = machine
         self._shapes = shapes
@@ -107,6 +109,7 @@ class Typing:
         self._has_error = has_error
         self._allows_secrets = allows_secrets
         self._in_flow = in_flow
+        self._never = never
 
     def of(self, expression: Expression) -> Shape:
         match expression:
@@ -158,7 +161,9 @@ class Typing:
         if found is not None:
             return found
         name = variable.name
-        if name in self._shapes:
+        if name in NOTHING:
+            hint = "; nothing is `«null»`"
+        elif name in self._shapes:
             hint = f"; a step is read as `«steps».{name}`"
         elif any(field.name == name for field in self._machine.accepts or ()):
             hint = f"; a field of the input is read as `«input».{name}`"
@@ -216,6 +221,10 @@ class Typing:
             return ANY
         if member.name not in self._ran and not self._in_flow:
             self._say(member.name_span, f"`{member.name}` is read before it has run")
+            return ANY
+        if member.name not in self._ran and member.name in self._never:
+            said = f"`{member.name}` is null here: this flow runs because a time was up before it"
+            self._say(member.name_span, said, "warning")
         return shape
 
     def _link(self, member: Member, step: str) -> Shape:

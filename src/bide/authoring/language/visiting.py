@@ -25,6 +25,7 @@ from bide.authoring.language.tree import (
     Step,
     Text,
     Unary,
+    Variable,
     WaitFor,
     all_steps,
 )
@@ -100,6 +101,13 @@ def names_in(machine: Machine) -> set[str]:
                     case _:
                         pass
     return found
+
+
+def is_the_same_in_every_run(step: Step) -> bool:
+    """Whether the step's own expressions read nothing, so that they come to the same wherever they are evaluated."""
+    return not any(
+        isinstance(part, (Root, Variable)) for expression in expressions_of(step) for part in parts_of(expression)
+    )
 
 
 def links_in(step: Step) -> tuple[str, ...]:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from bide.authoring.checks import shown
 from bide.authoring.language.evaluating import as_text
 from bide.authoring.language.matching import expression_of
 from bide.authoring.language.tree import Field
+from bide.authoring.machine import encode
+from bide.authoring.terms import terms_of
+from bide.authoring.workflow.asks import RAISES
+from bide.authoring.workflow.options import timeout_given
 from bide.core.durations import FOREVER
+from bide.core.requests import NewTask
+from bide.errors import BadInput
 
 if TYPE_CHECKING:
     from bide.authoring.workflow import Step
     from bide.authoring.workflow.callbacks import Callback
+    from bide.authoring.workflow.turn import WorkflowTurn
+    from bide.authoring.workflow.waits import Wait
 
 
 def timeout_of(said: Any) -> Any:
@@ -24,12 +36,27 @@ def _terms(options: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: options[name] for name in names if options.get(name) is not None}
 
 
-async def person(step: Step, name: str, options: dict[str, Any]) -> Any:
-    """A human task, answered under its channel (L3)."""
-    terms = _terms(options, "channel", "description", "assignee", "group", "metadata")
+class Question(msgspec.Struct, frozen=True):
+    """A human task before it is asked: everything that can be wrong with it was looked at."""
+
+    timeout: timedelta | datetime | None
+    details: str
+
+
+def question(name: str, options: dict[str, Any], limit: int) -> Question:
+    """The task of a wait that a person answers (L3), as `Step.ask` makes it. Raises `BadInput`."""
     title = options.get("title") or name.replace("_", " ")
-    form = options["schema"] if options["schema"] is not None else Any
-    return await step.ask(name, title=title, form=form, timeout=options["timeout"], **terms)
+    if not isinstance(title, str) or not title.strip():
+        raise BadInput(f"task {name!r} has the title {shown(title)}; say in a few words what is asked")
+    timeout = timeout_given(options["timeout"])
+    terms = _terms(options, "channel", "description", "assignee", "group", "metadata")
+    details = terms_of({**terms, "title": title}, notifiers={}) | _terms(options, "schema")
+    return Question(timeout=timeout, details=encode(details, limit, "the wait's schema"))
+
+
+def person(turn: WorkflowTurn, name: str, question: Question) -> Wait[Any]:
+    """A human task, answered under its channel (L3)."""
+    return turn.wait(name, "task", timeout=question.timeout, details=question.details, task=NewTask(), notes={})
 
 
 async def callback(step: Step, name: str, options: dict[str, Any]) -> Callback[Any]:
@@ -43,10 +70,9 @@ async def event(step: Step, name: str, options: dict[str, Any], fields: Sequence
     """The data of the first event that fits; one that does not is not for this wait, which goes on (L3)."""
     terms = _terms(options, "channel", "title", "description", "metadata")
     match = expression_of(options.get("match"), fields)
-    came = await step.wait_for_event(
-        name, event=as_text(options["event"]), match=match, timeout=options["timeout"], **terms
-    )
-    return came.data
+    said = {"schema": options["schema"], "equals": options.get("match")}
+    heard = step._hear(name, as_text(options["event"]), match, options["timeout"], None, RAISES, terms, said)
+    return (await heard).data
 
 
 async def emit(step: Step, name: str, event: str, data: Any, channel: Any) -> None:

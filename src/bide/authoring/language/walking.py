@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from bide.authoring.language.doing import Doing
-from bide.authoring.language.evaluating import Values, evaluate, said
+from bide.authoring.language.evaluating import Values, said
 from bide.authoring.language.fields import misfits, with_defaults
+from bide.authoring.language.sending import HttpTimedOut
 from bide.authoring.language.tree import (
     AskModel,
     Call,
@@ -24,7 +25,16 @@ from bide.authoring.language.tree import (
     Step,
     WaitFor,
 )
-from bide.errors import BadExpression, BadInput, BideError, RunEnded, StepFailedError, WaitTimeoutError
+from bide.core.records import RunError
+from bide.errors import (
+    BadExpression,
+    BadInput,
+    BideError,
+    PolicyDenied,
+    RunEnded,
+    StepFailedError,
+    WaitTimeoutError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,10 +79,12 @@ class Walk:
     """One pass of a machine over its tree; every turn makes a new one, and finished steps give what they gave."""
 
     def __init__(self, definition: MachineFile, step: Steps, input: Any) -> None:
+        self._definition = definition
         self._machine = definition.machine
         self._values = Values(input=input)
         self._doing = Doing(definition, step, self._values)
         self._depth = 0
+        self._failed: tuple[BideError, str] | None = None  # the newest error, and the step that it came up at
 
     async def run(self) -> Any:
         sequence = self._machine.main
@@ -95,7 +107,7 @@ class Walk:
         return with_defaults(responds, value, self._machine.source)
 
     def _evaluate(self, expression: Expression) -> Any:
-        return evaluate(expression, self._values, self._machine.source)
+        return self._definition.value_of(expression, self._values)
 
     # ------------------------------------------------------------ sequences
 
@@ -109,8 +121,11 @@ class Walk:
             await self._handle(error, sequence.on_failure, answer)
 
     async def _handle(self, error: BideError, handler: Sequence, answer: Answer) -> None:
-        with self._having(error=failure_of(error)):
+        with self._having(error=failure_of(error, self._failed_step(error))):
             await self._sequence(handler, answer)
+
+    def _failed_step(self, error: BideError) -> str | None:
+        return self._failed[1] if self._failed is not None and self._failed[0] is error else None
 
     @contextmanager
     def _having(self, *, error: Any = None, variables: Mapping[str, Any] | None = None) -> Iterator[None]:
@@ -125,11 +140,24 @@ class Walk:
             self._values.error, self._values.variables = before
 
     async def _step(self, step: Step, answer: Answer) -> None:
-        await self._doing.mint(step)
+        try:
+            await self._do(step, answer)
+        except BideError as error:
+            self._note(error, step)
+            raise
+
+    def _note(self, error: BideError, step: Step) -> None:
+        """Keep in mind at which step an error came up: it passes the innermost first."""
+        if self._failed_step(error) is None and not isinstance(step, (RunFlow, ForEach)):
+            self._failed = error, step.name
+
+    async def _do(self, step: Step, answer: Answer) -> None:
+        links = self._definition.links.get(id(step))
+        if links is not None:
+            await self._doing.mint(step, links)
         match step:
             case Compute():
-                value = await self._doing.compute(step)
-                self._keep(step.name, value, answer)
+                self._keep(step.name, await self._doing.compute(step), answer)
             case WaitFor():
                 self._keep(step.name, await self._wait(step), answer)
             case Http() | Call() | AskModel():
@@ -156,6 +184,7 @@ class Walk:
             if step.on_failure is None:
                 raise
             self._values.steps[step.name] = None
+            self._note(error, step)
             await self._handle(error, step.on_failure, answer)
 
     async def _wait(self, step: WaitFor) -> Any:
@@ -209,16 +238,20 @@ class Walk:
             self._values.steps[step.collect] = results
 
 
-def failure_of(error: BideError) -> dict[str, Any]:
-    """What `error` is under `on failure`."""
+_TIMEOUTS: Final = frozenset({TimeoutError.__name__, HttpTimedOut.__name__, "AWAIT_TIMEOUT"})
+_DENIALS: Final = frozenset({PolicyDenied.__name__, PermissionError.__name__})
+
+
+def failure_of(error: BideError, step: str | None) -> dict[str, Any]:
+    """What `error` is under `on failure`; *step* is the one that it came up at."""
     match error:
         case StepFailedError():
-            return {"message": error.message, "step": error.step, "type": "runtime", "code": error.error_type}
-        case WaitTimeoutError():
-            return {"message": str(error), "step": None, "type": "timeout", "code": type(error).__name__}
-        case RunEnded():
-            said = error.error.message if error.error is not None else str(error)
-            return {"message": said, "step": None, "type": "runtime", "code": type(error).__name__}
+            message, step, cause = error.message, error.step, error.error_type
+            code = cause
+        case RunEnded(error=RunError() as inner):
+            message, cause, code = inner.message, inner.code, type(error).__name__
         case _:
-            kind = "permission_denied" if type(error).__name__ == "PolicyDenied" else "runtime"
-            return {"message": str(error), "step": None, "type": kind, "code": type(error).__name__}
+            message, cause = str(error), TimeoutError.__name__ if isinstance(error, WaitTimeoutError) else ""
+            code = type(error).__name__
+    kind = "timeout" if cause in _TIMEOUTS else "permission_denied" if cause in _DENIALS else "runtime"
+    return {"message": message, "step": step, "type": kind, "code": code}

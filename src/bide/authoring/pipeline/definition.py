@@ -11,7 +11,8 @@ from bide.authoring.machine import encode
 from bide.authoring.pipeline.stages import CARDINALITIES, Cardinality, Kind, Placed, Stage, Terms, placed
 from bide.authoring.pipeline.turn import PipelineTurn
 from bide.authoring.pipeline.work import work
-from bide.authoring.requesting import item_terms, limit_of, schema_for, transport_name
+from bide.authoring.requesting import item_terms, limit_of, transport_name
+from bide.authoring.terms import answer_schema
 from bide.core.durations import Timeout
 from bide.core.payloads import BadPayload, decode_as
 from bide.core.records import Item as ItemRow
@@ -195,7 +196,7 @@ class Pipeline:
                 key=key,
                 replay=replay,
                 labels=labels,
-                schema=schema_for(returns),
+                schema=answer_schema(returns),
             )
             item_terms(what=what, returns=returns, timeout=limit, **terms.asked(), **labels)
         except BadInput as error:

@@ -7,7 +7,7 @@ import inspect
 import typing
 from collections.abc import Awaitable, Callable, Coroutine
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from bide.core.payloads import BadPayload, decode_as
@@ -60,6 +60,27 @@ def returned(fn: Callable[..., Any]) -> Any:
     if typing.get_origin(type_) in (Awaitable, Coroutine):
         return typing.get_args(type_)[-1]
     return type_
+
+
+class Nature(NamedTuple):
+    """What is known of a function without calling it."""
+
+    is_async: bool
+    returns: Any
+
+
+_natures: WeakKeyDictionary[FunctionType, Nature] = WeakKeyDictionary()
+
+
+def nature_of(fn: Callable[..., Any]) -> Nature:
+    """Whether *fn* has to be awaited, and the type of what it leads to; looked up once for plain functions."""
+    known = _natures.get(fn) if isinstance(fn, FunctionType) else None
+    if known is not None:
+        return known
+    nature = Nature(inspect.iscoroutinefunction(fn), returned(fn))
+    if isinstance(fn, FunctionType) and fn in _known:  # otherwise it names a type that may be there later on
+        _natures[fn] = nature
+    return nature
 
 
 def is_readable(type_: Any) -> None:

@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
-from bide.authoring.context import Received
-from bide.authoring.workflow.asks import RAISES, Code, Waiting
+from bide.authoring.workflow.asks import RAISES, STEP_FAILED, Code, Waiting
+from bide.authoring.workflow.reading import answer_as, read_as
 from bide.authoring.workflow.requests import answers_of
 from bide.authoring.workflow.tasks import outcome_of
-from bide.core.payloads import BadPayload, decode_as
+from bide.core.commands import NewStep
+from bide.core.payloads import BadPayload
 from bide.core.records import RunError, StepRow
 from bide.errors import (
     DuplicateRun,
@@ -31,9 +32,14 @@ from bide.errors import (
 def result_of(code: Code, row: StepRow) -> Any:
     """The result of a step, read as the function says it returns; raises `StepFailedError` as it was raised first."""
     if row.status == "failed":
-        error = _error(row)
-        raise StepFailedError(code.key, error.type or error.code, error.message, row.attempts)
+        raise step_failed(row)
     return decoded(row, code.returns)
+
+
+def step_failed(row: StepRow | NewStep) -> StepFailedError:
+    error = _error(row)
+    can_retry = error.code == STEP_FAILED
+    return StepFailedError(row.key, error.type or error.code, error.message, row.attempts, can_retry)
 
 
 def answer_of(waiting: Waiting, row: StepRow) -> Any:
@@ -52,7 +58,9 @@ def answer_of(waiting: Waiting, row: StepRow) -> Any:
         case "request" if waiting.notes.get("items"):
             return answers_of(waiting.key, waiting.notes["answers"], waiting.returns, waiting.notes["keeps_rejected"])
         case "task":
-            return _task(waiting, row)
+            return outcome_of(waiting, row)
+        case "signal" | "request":
+            return answer_as(row.result or "null", waiting.returns, waiting.key)
         case _:
             return decoded(row, waiting.returns)
 
@@ -68,14 +76,6 @@ def _timed_out(waiting: Waiting, row: StepRow) -> WaitTimeoutError:
             return WaitTimeoutError(f"step {waiting.key!r} waited for {names} and the time is up")
 
 
-def _task(waiting: Waiting, row: StepRow) -> Any:
-    try:
-        return outcome_of(waiting, row)
-    except (BadPayload, TypeError, msgspec.ValidationError) as error:
-        what = f"the stored answer of task {row.key!r} is no {waiting.returns!r} any more"
-        raise HistoryMismatch(f"{what}: {error}") from error
-
-
 def _failed(waiting: Waiting, error: RunError) -> Exception:
     if error.code == "WaitFailed":
         return WaitFailedError(waiting.key, error.message)
@@ -84,6 +84,11 @@ def _failed(waiting: Waiting, error: RunError) -> Exception:
     if error.code == "DuplicateRun":
         return DuplicateRun(waiting.names[0], error.type or "")
     return SignalCollisionError(waiting.names[0], error.type or "")
+
+
+def is_collision(row: StepRow) -> bool:
+    """Whether a wait ended at once, because another run holds its signal id (F5)."""
+    return row.status == "failed" and row.kind == "signal" and _error(row).code == "SignalCollision"
 
 
 def _child(told: str) -> Any:
@@ -100,16 +105,13 @@ def _child(told: str) -> Any:
             raise RunFailedError(child["id"], error)
 
 
-def _error(row: StepRow) -> RunError:
+def _error(row: StepRow | NewStep) -> RunError:
     return msgspec.json.decode(row.error or "{}", type=RunError)
 
 
 def decoded(row: StepRow, returns: Any) -> Any:
     """A stored result, read as its type; raises `HistoryMismatch` where it does not fit any more."""
     try:
-        value = decode_as(row.result or "null", returns)
+        return read_as(row.result or "null", returns)
     except (BadPayload, TypeError) as error:
         raise HistoryMismatch(f"the stored result of step {row.key!r} is no {returns!r} any more: {error}") from error
-    if returns is Received:
-        value = Received(value.id, value.name, value.payload, value.received_at)
-    return value

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
+
+import msgspec
 
 from bide.core.commands import Listening, NewChild
 from bide.core.exchanging import NewRequest
@@ -28,8 +29,10 @@ RAISES = Default()
 PURE = "compute"  # the kind of code that reads nothing but stored results: running it again gives the same
 
 
-@dataclass(slots=True)
-class Code:
+STEP_FAILED = "StepFailed"  # the code of an error that trying again may help against
+
+
+class Code(msgspec.Struct, eq=False):
     """User code to be run once and remembered."""
 
     key: str
@@ -45,8 +48,7 @@ class Code:
     task: asyncio.Task[None] | None = None
 
 
-@dataclass(slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, eq=False):
     """Something outside to wait for."""
 
     key: str
@@ -57,14 +59,14 @@ class Waiting:
     names: tuple[str, ...] = ()
     expected: int = 0  # signals at least, of a pack
     timeout: timedelta | datetime | None = None
-    details: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] | str = {}  # a text is encoded already
     invokes: tuple[Any, Any, dict[str, Any]] | None = None  # definition, input and options of a run to start
     child: NewChild | None = None
     task: NewTask | None = None
     agenda: Agenda | None = None
     request: NewRequest | None = None
     rest: tuple[str, ...] = ()  # payloads of a request that are too many for one commit
-    notes: dict[str, Any] = field(default_factory=dict)  # what its outcome tells beside the value
+    notes: dict[str, Any] = {}  # what its outcome tells beside the value
     listening: Listening | None = None  # of a wait for an event
     no: int | None = None  # once it is open
     reserves: bool = False  # it only holds its signal id until the body gets there

@@ -47,7 +47,7 @@ def callback(turn: WorkflowTurn, id: str, details: dict[str, Any], options: dict
         raise BadInput(f"callback {id!r}: this app has no signature {signed!r}; there are: {there}")
     terms = {name: value for name, value in details.items() if value is not None} | {"callback": True}
     run = turn.run
-    reservation = turn.reserve(id, names=lambda key: (callback_id(run.id, key),), details=terms)
+    reservation = turn.reserve(id, names=lambda key: (callback_id(run.id, key),), is_unique=True, details=terms)
     reservation.begin()
     signal_id = callback_id(run.id, reservation.key)
     token = turn.signer.mint(run.workspace, run.id, signal_id)

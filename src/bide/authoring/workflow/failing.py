@@ -48,15 +48,20 @@ def after_error(
     Those are the ones whose failure ended this try; one that the body caught stays as it was answered.
     """
     failures, causes = run.attempt + 1, list(_leaves(error))
-    never = next((cause for cause in causes if isinstance(cause, NEVER_RETRIED)), None)
+    never = next((cause for cause in causes if _is_final(cause)), None)
     is_over = run.cancel_reason is not None  # whatever its clean-up says, the run is cancelled (W8)
     gives_up = any(policy.gives_up(failures, cause) for cause in causes)
     if is_over or never is not None or not isinstance(error, Exception) or gives_up:
         worst = never if never is not None else error
-        return failure(_code(run, worst), worst, run.step), ()
+        step = worst.step if isinstance(worst, WaitFailedError) else run.step
+        return failure(_code(run, worst), worst, step), ()
     failed = tuple(sorted({cause.step for cause in causes if isinstance(cause, StepFailedError)}))
     said = f"{type(error).__name__}: {message_of(error)}"
     return TryAgain(state=run.state, delay=policy.pause(failures, jitter), error=said), failed
+
+
+def _is_final(error: BaseException) -> bool:
+    return isinstance(error, NEVER_RETRIED) or (isinstance(error, StepFailedError) and not error.can_retry)
 
 
 def _code(run: Run, error: BaseException) -> str:

@@ -7,19 +7,19 @@ and `Semaphore` behave the same in every replay, and a turn ends exactly when th
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import functools
 import sys
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
 from types import CoroutineType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bide.errors import NotInAStep
 
 MOST_CALLBACKS = 1_000_000
 MOST_CLOSINGS = 20
+
+_Outer: TypeAlias = tuple[asyncio.AbstractEventLoop | None, Any]  # the engine's loop, and its hooks
 
 
 class BodyLoop(asyncio.BaseEventLoop):
@@ -29,16 +29,15 @@ class BodyLoop(asyncio.BaseEventLoop):
 
     _task_factory: Any  # the base class's own: what the body may have set
 
+    _now = 0.0
+    _is_pumping = False
+    _has_eager_tasks = False  # which run inside of the one that makes them
+
     def __init__(self, on_timer: Callable[[float, asyncio.TimerHandle], None]) -> None:
-        # There is one loop for each turn, so it is made of what was found out once, and refers to itself nowhere: it
-        # goes when the turn does, and the garbage collector is spared it.
-        vars(self).update(_blank())
+        # There is one loop for each turn: what it has in common with all others is its class's (`_begin_alike`). It
+        # refers to itself nowhere, so it goes when the turn does, and the garbage collector is spared it.
         self._ready = deque()
-        self._scheduled: list[Any] = []
         self._on_timer = on_timer
-        self._now = 0.0
-        self._is_pumping = False
-        self._has_eager_tasks = False  # which run inside of the one that makes them
         self._tasks: list[asyncio.Task[Any]] = []
 
     # -- running
@@ -46,22 +45,32 @@ class BodyLoop(asyncio.BaseEventLoop):
     def pump(self) -> None:
         """Run callbacks until none is ready."""
         ready = self._ready
-        with _Running(self):
-            self._is_pumping = True
-            try:
-                for _ in range(MOST_CALLBACKS):
-                    if not ready:
-                        return
-                    handle = ready.popleft()
-                    if not handle._cancelled:
-                        # A task that exits has it as its outcome already, and raises it a second time.
-                        try:
-                            handle._run()
-                        except (SystemExit, KeyboardInterrupt):
-                            continue
-            finally:
-                self._is_pumping = False
+        if not ready:
+            return
+        outer = self._enter()
+        self._is_pumping = True
+        try:
+            for _ in range(MOST_CALLBACKS):
+                if not ready:
+                    return
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    # A task that exits has it as its outcome already, and raises it a second time.
+                    try:
+                        handle._run()
+                    except (SystemExit, KeyboardInterrupt):
+                        continue
+        finally:
+            self._is_pumping = False
+            _leave(outer)
         raise NotInAStep("the workflow's body goes round without ever waiting; put a step or a wait into its loop")
+
+    def _enter(self) -> _Outer:
+        """Become the loop that the body's code sees, in place of the one that the engine runs on."""
+        outer = events._get_running_loop(), sys.get_asyncgen_hooks()
+        events._set_running_loop(self)
+        sys.set_asyncgen_hooks(None, self._asyncgen_finalizer_hook)
+        return outer
 
     def has_only_this(self) -> bool:
         """Whether a task of the body is being run, nothing else is ready to run, and nobody cancels that task."""
@@ -78,18 +87,24 @@ class BodyLoop(asyncio.BaseEventLoop):
 
     def shut(self) -> None:
         """Close what is suspended: `finally` blocks run, nothing they do is kept (F15)."""
-        is_over = all(task.done() for task in self._tasks)
-        stubborn = [] if is_over else self._close_tasks()
+        stubborn: list[Any] = []
+        for task in self._tasks:
+            if not task.done():
+                stubborn = self._close_tasks()
+                break
         self._tasks.clear()
-        self.close()
+        self._ready.clear()
+        self._closed = True  # it has nothing else that `close` would have to end
         self._on_timer = _nobody
-        _bury(stubborn)
+        if stubborn or _buried:
+            _bury(stubborn)
 
     def _close_tasks(self) -> list[Any]:
         """Those that will not be closed."""
         stubborn: list[Any] = []
         closed: list[asyncio.Task[Any]] = []
-        with _Running(self):
+        outer = self._enter()
+        try:
             while self._tasks:  # a `finally` block may make more of them
                 task = self._tasks.pop()
                 if not task.done():
@@ -98,12 +113,23 @@ class BodyLoop(asyncio.BaseEventLoop):
             for task in closed:
                 _let_go(task)
             self._ready.clear()
+        finally:
+            _leave(outer)
         return stubborn
 
     # -- what asyncio asks of a loop
 
     def time(self) -> float:
         return self._now
+
+    def call_soon(  # type: ignore[override]  # the callback's own parameters do not matter here
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.Handle:
+        if self._closed:
+            self._check_closed()  # type: ignore[attr-defined]  # the base class's own
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
 
     def call_at(  # type: ignore[override]  # the callback's own parameters do not matter here
         self, when: float, callback: Any, *args: Any, context: Any = None
@@ -132,8 +158,10 @@ class BodyLoop(asyncio.BaseEventLoop):
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         if self._task_factory is not None:
             return super().create_task(coro, **options)
-        self._check_closed()  # type: ignore[attr-defined]  # the base class's own
-        self._has_eager_tasks |= bool(options.get("eager_start"))
+        if self._closed:
+            self._check_closed()  # type: ignore[attr-defined]  # the base class's own
+        if options.get("eager_start"):
+            self._has_eager_tasks = True
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **options)
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # suspension is how a turn ends
         self._tasks.append(task)
@@ -157,38 +185,15 @@ class BodyLoop(asyncio.BaseEventLoop):
         start_tls = connect_accepted_socket = _refuse
 
 
-@functools.cache
-def _blank() -> dict[str, Any]:
-    """What every loop begins with: all that the base class sets, asked for once.
-
-    Its containers are shared by all loops; those that a loop uses are replaced by its own.
-    """
-    base = asyncio.BaseEventLoop()
-    attributes = {**vars(base), "_exception_handler": _nobody}  # a lost task's error is the run's business, not a log's
-    base.close()
-    return attributes
-
-
 def _nobody(*told: Any) -> None:
     """Who is told nothing."""
 
 
-class _Running:
-    """A loop is the one that the body's code sees, in place of the one that the engine runs on."""
-
-    __slots__ = ("_hooks", "_loop", "_outer")
-
-    def __init__(self, loop: BodyLoop) -> None:
-        self._loop = loop
-
-    def __enter__(self) -> None:
-        self._outer, self._hooks = events._get_running_loop(), sys.get_asyncgen_hooks()
-        events._set_running_loop(self._loop)
-        sys.set_asyncgen_hooks(None, self._loop._asyncgen_finalizer_hook)
-
-    def __exit__(self, *raised: object) -> None:
-        sys.set_asyncgen_hooks(*self._hooks)
-        events._set_running_loop(self._outer)
+def _leave(outer: _Outer) -> None:
+    """Let the engine's loop be the running one again."""
+    loop, hooks = outer
+    sys.set_asyncgen_hooks(*hooks)
+    events._set_running_loop(loop)
 
 
 class Interruptible(Coroutine[Any, Any, Any]):
@@ -234,10 +239,12 @@ def _close(coroutine: Any) -> list[CoroutineType[Any, Any, Any]]:
 
 def _is_closed(coroutine: CoroutineType[Any, Any, Any]) -> bool:
     for _ in range(MOST_CLOSINGS):  # each time it gets past one more await of its `finally` blocks
-        with contextlib.suppress(BaseException):  # whatever its finally blocks raise is not an outcome
+        try:
             coroutine.close()
-        if coroutine.cr_frame is None:
-            return True
+        except BaseException:  # whatever its finally blocks raise is not an outcome
+            if coroutine.cr_frame is not None:
+                continue
+        return True
     return False
 
 
@@ -256,3 +263,18 @@ def _bury(stubborn: list[Any]) -> None:
         finally:
             sys.unraisablehook = hook
     _buried.extend(stubborn)
+
+
+def _begin_alike() -> None:
+    """Ask the base class once what it sets, for all loops: each turn has one, and the asking costs more than it does.
+
+    Containers among that are shared by all loops; those that a loop uses it has of its own.
+    """
+    base = asyncio.BaseEventLoop()
+    silent = staticmethod(_nobody)  # a lost task's error is the run's business, not a log's
+    for name, value in {**vars(base), "_exception_handler": silent}.items():
+        setattr(BodyLoop, name, value)
+    base.close()
+
+
+_begin_alike()

@@ -7,26 +7,15 @@ from typing import Any
 
 from bide.authoring.signals import Signal, signal_name
 from bide.core.durations import BadDuration, parse_duration, parse_timeout
-from bide.core.schema import check_schema, schema_of
 from bide.errors import BadInput
 
 
 def signal_names(id: str, signals: Sequence[str | Signal[Any]]) -> tuple[str, ...]:
     if not signals:
         raise BadInput(f"receive {id!r} names no signal")
+    if len(signals) == 1:
+        return (signal_name(signals[0]),)
     return tuple(sorted({signal_name(signal) for signal in signals}))
-
-
-def answer_schema(returns: Any) -> dict[str, Any] | None:
-    """What answers are checked against; what is no schema is refused here, before anybody is asked."""
-    try:
-        schema = schema_of(returns)
-        if schema is not None:
-            check_schema(schema)
-    except (TypeError, ValueError) as error:
-        why = str(error).partition("\n")[0]
-        raise BadInput(f"returns={returns!r} is no type and no JSON Schema to check answers against: {why}") from error
-    return schema
 
 
 def timeout_given(timeout: Any) -> Any:

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeAlias
 
-from bide.authoring.checks import check_text
+from bide.authoring.checks import check_text, is_name
 from bide.authoring.workflow.asks import Code, Waiting
 from bide.core.records import StepRow
 
@@ -26,7 +26,12 @@ class Replay:
         """The id, or `id#2` for its second use; never one that is in use already (law 7)."""
         uses = self._uses.get(id, 0) if isinstance(id, str) else 0
         if not uses:
-            check_text(id, "step id")
+            if not is_name(id):
+                check_text(id, "step id")
+            if id not in self.keys:
+                self.keys.add(id)
+                self._uses[id] = 1
+                return id
         while True:
             uses += 1
             key = id if uses == 1 else f"{id}#{uses}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,13 +10,15 @@ import msgspec
 from bide.authoring.machine import encode
 from bide.authoring.pipeline.items import Rejected
 from bide.authoring.requesting import encode_terms, item_terms, limit_of
+from bide.authoring.terms import SHOWN_TO_PEOPLE, agenda_of, terms_of
 from bide.authoring.workflow.asks import RAISES
+from bide.authoring.workflow.reading import answer_as
 from bide.authoring.workflow.waits import Wait
 from bide.core.exchanging import NewRequest
-from bide.core.payloads import BadPayload, decode_as
+from bide.core.payloads import decode_as
 from bide.core.records import Interaction
 from bide.core.replying import reason_of
-from bide.errors import BadInput, HistoryMismatch, ItemsRejectedError
+from bide.errors import BadInput, ItemsRejectedError
 
 if TYPE_CHECKING:
     from bide.authoring.workflow.turn import WorkflowTurn
@@ -24,14 +26,14 @@ if TYPE_CHECKING:
 ITEMS_AT_ONCE = 500
 
 
-def request(turn: WorkflowTurn, id: str, payload: Any, given: dict[str, Any]) -> Wait[Any]:
+def request(turn: WorkflowTurn, id: str, payload: Any, given: dict[str, Any], terms: Mapping[str, Any]) -> Wait[Any]:
     """One interaction over a transport."""
     what = f"request {id!r}"
     limit = limit_of(given.pop("timeout"), what)
     returns, default = given.pop("returns"), given.pop("default", RAISES)
-    terms = item_terms(
-        what=what, transport=turn.transport(given.pop("transport")), returns=returns, timeout=limit, **given
-    )
+    transport, details = turn.transport(given.pop("transport")), terms_of(terms, turn.notifiers)
+    labels = {name: value for name, value in details.items() if name in SHOWN_TO_PEOPLE}
+    asked = item_terms(what=what, transport=transport, returns=returns, timeout=limit, **given, **labels)
     return turn.wait(
         id,
         "request",
@@ -39,7 +41,8 @@ def request(turn: WorkflowTurn, id: str, payload: Any, given: dict[str, Any]) ->
         returns=Any if isinstance(returns, dict) else returns,
         default=default,
         expected=1,
-        details=_details(turn, terms),
+        details={**_details(turn, asked), **details},
+        agenda=agenda_of(terms, limit),
         request=NewRequest(payloads=(encode(payload, turn.limit, f"the payload of {what}"),)),
     )
 
@@ -79,18 +82,10 @@ def answers_of(key: str, rows: Iterable[Interaction], returns: Any, keeps_reject
     rejected: list[Rejected] = []
     for row in rows:
         if row.status == "completed":
-            found.append(_read(key, row, returns))
+            found.append(answer_as(row.answer or "null", returns, key, f"item {row.item}, "))
         else:
             rejected.append(Rejected(row.item, reason_of(row), None, decode_as(row.payload, Any)))
             found.append(rejected[-1])
     if rejected and not keeps_rejected:
         raise ItemsRejectedError(key, [(bad.item, bad.reason) for bad in rejected], len(found))
     return found
-
-
-def _read(key: str, row: Interaction, returns: Any) -> Any:
-    try:
-        return decode_as(row.answer or "null", returns)
-    except (BadPayload, TypeError) as error:
-        what = f"the stored answer of item {row.item} of step {key!r} is no {returns!r} any more"
-        raise HistoryMismatch(f"{what}: {error}") from error

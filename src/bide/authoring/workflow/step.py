@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
@@ -12,11 +12,11 @@ from bide.authoring.checks import check_key, check_text
 from bide.authoring.context import Received
 from bide.authoring.events import check_event_name, check_event_pattern, check_match
 from bide.authoring.signals import Signal
-from bide.authoring.terms import AskTerms, WaitTerms, agenda_of, terms_of
-from bide.authoring.workflow.annotations import returned
+from bide.authoring.terms import AskTerms, TitledLabels, WaitTerms, agenda_of, answer_schema, terms_of
+from bide.authoring.workflow.annotations import nature_of
 from bide.authoring.workflow.asks import RAISES, Default
 from bide.authoring.workflow.callbacks import Callback, callback
-from bide.authoring.workflow.options import answer_schema, duration_given, signal_names, timeout_given
+from bide.authoring.workflow.options import duration_given, signal_names, timeout_given
 from bide.authoring.workflow.requests import request, request_each
 from bide.authoring.workflow.tasks import TaskWait, ask, check_receipt
 from bide.authoring.workflow.waits import Wait
@@ -28,6 +28,8 @@ from bide.engine.ports import UUID
 from bide.errors import BadInput
 
 if TYPE_CHECKING:
+    from bide.authoring.pipeline import Pipeline
+    from bide.authoring.workflow.definition import Workflow
     from bide.authoring.workflow.turn import WorkflowTurn
 
 P = ParamSpec("P")
@@ -36,6 +38,8 @@ T = TypeVar("T")
 T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 D = TypeVar("D")
+In = TypeVar("In")
+Plain = TypeVar("Plain", bool, int, float, str, None)  # what a result is when it is read back as JSON
 
 ONCE = RetryPolicy(attempts=1)
 UNBOUND = Default()  # no receipt is required, or it may be about anything
@@ -70,14 +74,11 @@ def _code(
     turn: WorkflowTurn, retry: RetryPolicy, limit: Any, id: str, fn: Callable[..., Any], args: Any, kwargs: Any
 ) -> Awaitable[Any]:
     call = turn.stand_in(id, fn)
+    is_async, returns = nature_of(fn)
+    if call is not fn:
+        is_async = inspect.iscoroutinefunction(call)
     return turn.code(
-        id,
-        "run",
-        lambda: call(*args, **kwargs),
-        is_async=inspect.iscoroutinefunction(call),
-        returns=returned(fn),
-        retry=retry,
-        timeout=limit,
+        id, "run", lambda: call(*args, **kwargs), is_async=is_async, returns=returns, retry=retry, timeout=limit
     )
 
 
@@ -190,7 +191,8 @@ class Step:
         """Hold a signal id for the `wait_for_signal` of the same step id that comes later; waits for nothing.
 
         An answer that comes before the run gets there is checked against *returns*, let in and kept (`queued`). No
-        time counts until then. Await it before the step that gives the signal id away.
+        time counts until then. Await it before the step that gives the signal id away: raises `SignalCollisionError`
+        where another run holds the id.
 
         >>> async def order(step: Step) -> object:
         ...     await step.reserve_signal("paid", signal=f"paid-{step.run_id}", returns=int)
@@ -257,34 +259,65 @@ class Step:
             "signed": signed,
         }
         read_as = Any if isinstance(returns, dict) else returns
-        options = {"timeout": limit, "returns": read_as, "default": default}
+        options = {"timeout": limit, "returns": read_as, "default": default, "agenda": agenda_of(terms, limit)}
         return callback(self._turn, id, details, options)
 
     @overload
-    def receive(self, id: str, *signals: str | Signal[Any], timeout: Timeout) -> Wait[Received]: ...
+    def receive(
+        self, id: str, *signals: str | Signal[Any], timeout: Timeout, **terms: Unpack[WaitTerms]
+    ) -> Wait[Received]: ...
     @overload
-    def receive(self, id: str, *signals: str | Signal[Any], timeout: Timeout, default: D) -> Wait[Received | D]: ...
-    def receive(self, id: str, *signals: str | Signal[Any], timeout: Timeout, default: Any = RAISES) -> Wait[Any]:
+    def receive(
+        self, id: str, *signals: str | Signal[Any], timeout: Timeout, default: D, **terms: Unpack[WaitTerms]
+    ) -> Wait[Received | D]: ...
+    def receive(
+        self,
+        id: str,
+        *signals: str | Signal[Any],
+        timeout: Timeout,
+        default: Any = RAISES,
+        **terms: Unpack[WaitTerms],
+    ) -> Wait[Any]:
         """Take the oldest matching signal of the run's inbox, waiting for one if there is none."""
-        return self._turn.wait(
-            id,
-            "receive",
-            names=signal_names(id, signals),
-            timeout=timeout_given(timeout),
-            returns=Received,
-            default=default,
-        )
+        return self._receive(id, signals, timeout, terms, returns=Received, default=default)
+
+    def _receive(
+        self, id: str, signals: Sequence[str | Signal[Any]], timeout: Timeout, terms: WaitTerms, **options: Any
+    ) -> Wait[Any]:
+        if timeout is None:
+            raise BadInput(f"receive {id!r} has no timeout; give one, or bide.FOREVER to say that it may never end")
+        limit = timeout_given(timeout)
+        if terms:
+            options |= {"details": terms_of(terms, self._turn.notifiers), "agenda": agenda_of(terms, limit)}
+        return self._turn.wait(id, "receive", names=signal_names(id, signals), timeout=limit, **options)
 
     @overload
     def receive_all(
-        self, id: str, *signals: str | Signal[Any], at_least: int = 1, timeout: Timeout
+        self,
+        id: str,
+        *signals: str | Signal[Any],
+        at_least: int = 1,
+        timeout: Timeout,
+        **terms: Unpack[WaitTerms],
     ) -> Wait[list[Received]]: ...
     @overload
     def receive_all(
-        self, id: str, *signals: str | Signal[Any], at_least: int = 1, timeout: Timeout, default: D
+        self,
+        id: str,
+        *signals: str | Signal[Any],
+        at_least: int = 1,
+        timeout: Timeout,
+        default: D,
+        **terms: Unpack[WaitTerms],
     ) -> Wait[list[Received] | D]: ...
     def receive_all(
-        self, id: str, *signals: str | Signal[Any], at_least: int = 1, timeout: Timeout, default: Any = RAISES
+        self,
+        id: str,
+        *signals: str | Signal[Any],
+        at_least: int = 1,
+        timeout: Timeout,
+        default: Any = RAISES,
+        **terms: Unpack[WaitTerms],
     ) -> Wait[Any]:
         """Take all matching signals of the run's inbox, in arrival order, as soon as there are *at_least* so many.
 
@@ -292,15 +325,7 @@ class Step:
         """
         if isinstance(at_least, bool) or not isinstance(at_least, int) or at_least < 1:
             raise BadInput(f"receive_all {id!r}: at_least={at_least!r}; give 1 or more")
-        return self._turn.wait(
-            id,
-            "receive",
-            names=signal_names(id, signals),
-            expected=at_least,
-            timeout=timeout_given(timeout),
-            returns=list[Received],
-            default=default,
-        )
+        return self._receive(id, signals, timeout, terms, expected=at_least, returns=list[Received], default=default)
 
     def inbox(self, id: str = "inbox") -> Wait[list[Received]]:
         """What is in the run's inbox when this is reached first, in arrival order. Takes nothing; waits for nothing."""
@@ -433,11 +458,25 @@ class Step:
         turn that opens the wait, with *lookback* from that much earlier; the earliest one counts. *channel* takes
         only events that came by it. Raises `WaitTimeoutError` when the time is up, unless there is a *default*.
         """
+        return self._hear(id, event, match, timeout, lookback, default, terms)
+
+    def _hear(
+        self,
+        id: str,
+        event: str,
+        match: str | None,
+        timeout: Timeout,
+        lookback: Duration | None,
+        default: Any,
+        terms: Mapping[str, Any],
+        said: Mapping[str, Any] | None = None,
+    ) -> Wait[Any]:
+        """*said* is what the wait tells of the events that it takes, where *match* was made of it (L3)."""
         if timeout is None:
             raise BadInput(f"wait {id!r} has no timeout; give one, or bide.FOREVER to say that it may never end")
         limit = timeout_given(timeout)
         channel = terms.get("channel")
-        heard = {"match": match, "lookback": str(lookback) if lookback is not None else None}
+        heard = {"match": match, "lookback": str(lookback) if lookback is not None else None, **(said or {})}
         return self._turn.wait(
             id,
             "event",
@@ -466,9 +505,7 @@ class Step:
         timeout: Timeout,
         returns: Any = Any,
         default: Any = RAISES,
-        channel: str | None = None,
-        assignee: str | None = None,
-        group: str | None = None,
+        **terms: Unpack[WaitTerms],
     ) -> Wait[Any]:
         """Send one request over a transport and wait for its answer, read as *returns*.
 
@@ -476,7 +513,7 @@ class Step:
         provider declines.
         """
         given = {"transport": transport, "timeout": timeout, "returns": returns, "default": default}
-        return request(self._turn, id, payload, {**given, "channel": channel, "assignee": assignee, "group": group})
+        return request(self._turn, id, payload, given, terms)
 
     def request_each(
         self,
@@ -490,7 +527,7 @@ class Step:
         on_item_timeout: str = "fail",
         max_pending: int | None = None,
         keep_rejected: bool = False,
-        channel: str | None = None,
+        **labels: Unpack[TitledLabels],
     ) -> Wait[list[Any]]:
         """Send one request for each item and wait for all answers, in the order of the items.
 
@@ -500,7 +537,7 @@ class Step:
         """
         given = {"transport": transport, "timeout": timeout, "returns": returns, "default": default}
         given |= {"on_item_timeout": on_item_timeout, "max_pending": max_pending, "keep_rejected": keep_rejected}
-        return request_each(self._turn, id, items, {**given, "channel": channel})
+        return request_each(self._turn, id, items, {**given, **labels})
 
     def sleep(self, id: str, duration: Duration) -> Wait[None]:
         """Let time pass without holding anything."""
@@ -509,13 +546,57 @@ class Step:
     def sleep_until(self, id: str, moment: datetime) -> Wait[None]:
         return self._turn.wait(id, "sleep", timeout=timeout_given(moment), default=None)
 
+    @overload
+    def invoke(
+        self, id: str, definition: Workflow[None, Plain], input: None = None, *, timeout: Timeout | None = None
+    ) -> Wait[Plain]: ...
+    @overload
+    def invoke(
+        self, id: str, definition: Workflow[In, Plain], input: In, *, timeout: Timeout | None = None
+    ) -> Wait[Plain]: ...
+    @overload
+    def invoke(
+        self, id: str, definition: Workflow[None, Any], input: None = None, *, timeout: Timeout | None = None
+    ) -> Wait[Any]: ...
+    @overload
+    def invoke(
+        self, id: str, definition: Workflow[In, Any], input: In, *, timeout: Timeout | None = None
+    ) -> Wait[Any]: ...
+    @overload
+    def invoke(
+        self, id: str, definition: str | type[Any] | Pipeline, input: Any = None, *, timeout: Timeout | None = None
+    ) -> Wait[Any]: ...
     def invoke(self, id: str, definition: Any, input: Any = None, *, timeout: Timeout | None = None) -> Wait[Any]:
-        """Start a child run and wait for its result.
+        """Start a child run and wait for its result, which comes as the JSON that is stored.
 
         Raises `RunFailedError`, `RunStoppedError` or `RunCancelledError` as it ended, `RunTimeoutError` in time.
         """
         return self._turn.wait(id, "children", invokes=(definition, input, {}), timeout=timeout_given(timeout))
 
+    @overload
+    def launch(
+        self,
+        id: str,
+        definition: Workflow[None, Any],
+        input: None = None,
+        *,
+        correlation_key: str | None = None,
+        **options: Any,
+    ) -> Wait[str]: ...
+    @overload
+    def launch(
+        self, id: str, definition: Workflow[In, Any], input: In, *, correlation_key: str | None = None, **options: Any
+    ) -> Wait[str]: ...
+    @overload
+    def launch(
+        self,
+        id: str,
+        definition: str | type[Any] | Pipeline,
+        input: Any = None,
+        *,
+        correlation_key: str | None = None,
+        **options: Any,
+    ) -> Wait[str]: ...
     def launch(
         self, id: str, definition: Any, input: Any = None, *, correlation_key: str | None = None, **options: Any
     ) -> Wait[str]:

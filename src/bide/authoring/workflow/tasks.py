@@ -10,16 +10,17 @@ import msgspec
 
 from bide.authoring.checks import shown as printed
 from bide.authoring.machine import encode
-from bide.authoring.terms import agenda_of, terms_of
+from bide.authoring.terms import agenda_of, answer_schema, terms_of
+from bide.authoring.workflow.reading import answer_as
 from bide.authoring.workflow.waits import Wait
 from bide.core.answering import Outcome
 from bide.core.decisions import DecisionReceipt, digest_of, is_genuine
 from bide.core.durations import BadDuration, parse_timeout
-from bide.core.payloads import decode_as
+from bide.core.payloads import canonical
 from bide.core.quorum import MOST_ANSWERS
 from bide.core.records import StepRow, run_of_interaction
+from bide.core.redaction import covered, names_in
 from bide.core.requests import NewTask
-from bide.core.schema import check_schema, schema_of
 from bide.errors import BadInput, ReceiptMismatch
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def ask(turn: WorkflowTurn, id: str, given: Mapping[str, Any], rule: Mapping[str
         limit = parse_timeout(timeout)
     except BadDuration as error:
         raise BadInput(f"timeout={timeout!r}: {error}") from error
-    schema = _schema(form)
+    schema = answer_schema(form, "form")
     counted = _rule(id, rule, schema, given)
     details = {**terms_of(given, turn.notifiers), **counted}
     if schema is not None:
@@ -100,7 +101,7 @@ def ask(turn: WorkflowTurn, id: str, given: Mapping[str, Any], rule: Mapping[str
     shown = given["shown"]
     payload = encode(shown, turn.limit, "what is shown")
     if shown is not None:
-        details["shown"] = digest_of(msgspec.json.decode(payload))
+        details["shown"] = _digest_shown(turn, msgspec.json.decode(payload))
     notes: dict[str, Any] = {"quorum": counted.get("quorum", 1)}
     wait = turn.wait(
         id,
@@ -121,10 +122,10 @@ def outcome_of(waiting: Waiting, row: StepRow) -> Any:
     stored = msgspec.json.decode(row.result or "null", type=Outcome)
     waiting.notes["receipt"] = stored.receipt
     if waiting.notes.get("quorum", 1) == 1:
-        return decode_as(bytes(stored.value).decode(), waiting.returns)
+        return answer_as(bytes(stored.value).decode(), waiting.returns, waiting.key)
     answers = tuple(
         TaskAnswer(
-            value=decode_as(bytes(given.value).decode(), waiting.returns),
+            value=answer_as(bytes(given.value).decode(), waiting.returns, waiting.key),
             by=given.by,
             at=given.at,
             receipt=given.receipt,
@@ -147,25 +148,21 @@ def check_receipt(turn: WorkflowTurn, step: str, receipt: object, shown: object,
         raise ReceiptMismatch(step, f"the receipt of {receipt.interaction_id} is another run's")
     if receipt.digest not in _digests(turn):
         raise ReceiptMismatch(step, f"the receipt of {receipt.interaction_id} is of no answer that this run was given")
-    if is_bound and receipt.shown != digest_of(shown):
+    if is_bound and receipt.shown != _digest_shown(turn, shown):
         raise ReceiptMismatch(step, f"{receipt.by or 'whoever answered'} was shown something else than it acts on")
+
+
+def _digest_shown(turn: WorkflowTurn, shown: object) -> str:
+    """Without what the definition hides: the digest is shown, and short values are found by trying all there are."""
+    if not turn.run.redact:
+        return digest_of(shown)
+    return digest_of(covered(msgspec.json.decode(canonical(shown)), names_in(turn.run.redact)))
 
 
 def _digests(turn: WorkflowTurn) -> set[str]:
     rows = (row for row in turn.stored_steps if row.kind == "task" and row.status == "done")
     outcomes = [msgspec.json.decode(row.result or "null", type=Outcome) for row in rows]
     return {each.receipt.digest for each in outcomes} | {given.receipt for each in outcomes for given in each.answers}
-
-
-def _schema(form: Any) -> dict[str, Any] | None:
-    try:
-        schema = schema_of(form)
-        if schema is not None:
-            check_schema(schema)
-    except (TypeError, ValueError) as error:
-        why = str(error).partition("\n")[0]
-        raise BadInput(f"form={form!r} is no type and no JSON Schema to make a form from: {why}") from error
-    return schema
 
 
 def _rule(id: str, rule: Mapping[str, Any], schema: dict[str, Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import functools
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,7 +17,7 @@ import msgspec
 
 from bide.authoring.machine import encode
 from bide.authoring.requesting import transport_name
-from bide.authoring.workflow.answers import answer_of, decoded, result_of
+from bide.authoring.workflow.answers import answer_of, decoded, is_collision, result_of, step_failed
 from bide.authoring.workflow.asks import PURE, RAISES, Code, Waiting
 from bide.authoring.workflow.children import new_child
 from bide.authoring.workflow.combining import combined
@@ -34,7 +33,19 @@ from bide.authoring.workflow.waits import Wait
 from bide.core.commands import End, EventReceipt, Listening, NewStep, NewWait, StartAgain, Suspend, Unseen
 from bide.core.exchanging import INTERACTION_API, MoreItems, NewRequest
 from bide.core.payloads import BadPayload, decode_as
-from bide.core.records import CANCELLED, LIFE, Held, Interaction, Run, StepRow, Turn, live_seq
+from bide.core.records import (
+    CANCELLED,
+    EARLIER_CANCELLED,
+    LIFE,
+    Held,
+    Interaction,
+    Run,
+    StepRow,
+    Turn,
+    earlier_pause_key,
+    live_seq,
+    pause_key,
+)
 from bide.core.retrying import RetryPolicy
 from bide.engine.definitions import Session
 from bide.engine.ports import UUID
@@ -79,11 +90,12 @@ class WorkflowTurn:
         # What the body asked for goes from one of these to the next; each is empty most of the time.
         # What is stored is in `_replay`.
         self._fresh: list[Code] = []  # to be started
-        self._finished: deque[tuple[Code, StepRow]] = deque()  # and not handed to the body yet
+        self._finished: deque[tuple[Code, NewStep, Any]] = deque()  # with its result, not handed to the body yet
         self._opens: list[Waiting] = []  # to be opened
         self._waits: dict[str, Waiting] = {}  # open
         self._steps: list[NewStep] = []  # not committed yet
         self._reserved = Reservations()
+        self._reserving: list[Waiting] = []  # to be told whether they hold their signal ids
         self._unseen: list[Unseen] = []  # answers that came too late for the body
         self._withdrawn: set[int] = set()  # numbers of waits
         self._outcomes = 0  # of steps that this turn ran
@@ -118,11 +130,12 @@ class WorkflowTurn:
 
     def _begin(self) -> asyncio.Task[Any]:
         coroutine = self._workflow.call(self, Step(self))
-        if CANCELLED not in self._stored:
+        cancelling = self._stored.get(CANCELLED) or self._stored.get(EARLIER_CANCELLED)
+        if cancelling is None or cancelling.kind != "cancel":
             return self._loop.create_task(coroutine)
         interruptible = Interruptible(coroutine)
         body = self._loop.create_task(interruptible)
-        self._replay.ask(self._stored[CANCELLED], partial(self._cancel, body, interruptible))
+        self._replay.ask(cancelling, partial(self._cancel, body, interruptible))
         return body
 
     async def _drive(self, body: asyncio.Task[Any]) -> Turn | None:
@@ -138,23 +151,37 @@ class WorkflowTurn:
             if body.done():
                 await self._runner.finish()
                 return await self._end(body)
-            if self._has_answers_to_load():
-                await self._load_answers()
-            if self._hand_over():
+            if self._replay.first is not None:
+                if self._has_answers_to_load():
+                    await self._load_answers()
+                if self._hand_over_stored():
+                    continue
+            if self._finished and self._hand_over_finished():
                 continue
-            fresh, self._fresh = [code for code in self._fresh if not code.future.done()], []
-            if fresh:
-                # What was finished is durable before the next step's code starts (D2).
-                if self._has_news() or (self._steps and not _are_pure([*self._steps, *fresh])):
-                    await self._record()
-                for code in fresh:
-                    self._runner.start(code)
+            if self._reserving:
+                await self._record()
+                continue
+            if self._fresh:
+                await self._start_fresh()
             elif self._runner.is_busy:
                 if self._has_news():
                     await self._record()
                 await self._runner.next_outcome()
             else:
                 return await self._suspend()
+
+    async def _start_fresh(self) -> None:
+        """Start the code that the body still wants; what was finished is durable before (D2)."""
+        fresh, self._fresh = [code for code in self._fresh if not code.future.done()], []
+        if not fresh:
+            return
+        if self._has_news() or (self._steps and not _are_pure([*self._steps, *fresh])):
+            await self._record()
+        if len(fresh) == 1 and self._runner.may_run_alone(fresh[0]):
+            await self._runner.run_alone(fresh[0])
+        else:
+            for code in fresh:
+                self._runner.start(code)
 
     def _has_answers_to_load(self) -> bool:
         asked = self._replay.first
@@ -190,7 +217,7 @@ class WorkflowTurn:
                 at += len(chunk)
             waiting.notes["is_filled"] = True
 
-    def _hand_over(self) -> bool:
+    def _hand_over_stored(self) -> bool:
         """Give the body one result, and let it act on it before it gets the next; whether there was one.
 
         Stored results come in the order in which they were handed over when they were new (F3).
@@ -206,14 +233,20 @@ class WorkflowTurn:
                 continue
             self._give(asked, self._stored[key])
             return True
+        return False
+
+    def _hand_over_finished(self) -> bool:
+        """Give the body one result of this turn, after all stored ones that it asked for; whether there was one."""
         while self._finished:
-            code, row = self._finished.popleft()
+            code, row, value = self._finished.popleft()
             if code.future.done():
                 continue
-            if row.status == "trying":
+            if row.status == "done":
+                code.future.set_result(value)
+            elif row.status == "trying":
                 self._pause(code)
             else:
-                self._give(code, row)
+                code.future.set_exception(step_failed(row))
             return True
         return False
 
@@ -252,11 +285,10 @@ class WorkflowTurn:
         key = self._replay.key(id)
         row = self._stored.get(key)
         if row is not None:
-            self._check_kind(row, kind)
-            if row.status == "done" and self._loop.has_only_this() and self._replay.is_next(row):
-                # Whoever asks would wait until nothing else is ready, which is so, and be handed this: no need to wait.
-                with contextlib.suppress(HistoryMismatch):  # the turn finds it again, outside of the body
-                    return Given(decoded(row, returns))
+            if row.kind != kind:
+                self._refuse_kind(row, kind)
+            if row.status == "done" and (stored := self._stored_at_once(row, returns)) is not None:
+                return stored
         elif kind == PURE and self._is_next_to_run() and (given := self._run_at_once(key, call, returns)) is not None:
             return given
         if is_told_its_key:
@@ -272,6 +304,15 @@ class WorkflowTurn:
         else:
             self._fresh.append(code)
         return code.future
+
+    def _stored_at_once(self, row: StepRow, returns: Any) -> Given | None:
+        """A stored result, where whoever asks would wait until nothing else is ready, which is so, and be handed it."""
+        if not self._loop.has_only_this() or not self._replay.is_next(row):
+            return None
+        try:
+            return Given(decoded(row, returns))
+        except HistoryMismatch:
+            return None  # the turn finds it again, outside of the body
 
     def _is_next_to_run(self) -> bool:
         """Whether pure code that is asked for now would be run next, with nothing to be committed before it."""
@@ -305,7 +346,7 @@ class WorkflowTurn:
 
     def _pause(self, code: Code) -> None:
         """A step that failed waits for its next try: the pause is a wait of its own."""
-        key = f"{code.key}/pause{code.attempts}"
+        key = self._pause_key(code)
         self._replay.keys.add(key)
         if key in self._stored:
             self._fresh.append(code)
@@ -313,6 +354,14 @@ class WorkflowTurn:
         timeout = code.retry.pause(code.attempts, self._session.ports.random())
         pause = Waiting(key, "sleep", self._loop.create_future(), None, None, timeout=timeout, of=code.future)
         self._await(pause)
+
+    def _pause_key(self, code: Code) -> str:
+        """Its own, unless a pause is there under the key that it had before: one that sleeps, and is not the body's."""
+        key, earlier = pause_key(code.key, code.attempts), earlier_pause_key(code.key, code.attempts)
+        if key in self._stored or key in self._open or earlier in self._replay.keys:
+            return key
+        row = self._stored.get(earlier) or self._open.get(earlier)
+        return earlier if row is not None and row.kind == "sleep" else key
 
     def wait(self, id: str, kind: str, *, returns: Any = Any, default: Any = RAISES, **options: Any) -> Wait[Any]:
         """Make a wait for the body: its key is taken now, it opens when it is first awaited or combined.
@@ -327,6 +376,8 @@ class WorkflowTurn:
 
         def begin(is_alone: bool) -> asyncio.Future[Any]:
             waiting = Waiting(key, kind, self._loop.create_future(), returns, default, **options)
+            if kind == "signal":
+                self._reserved.arrive(key)
             if not (is_alone and self._give_at_once(waiting)):
                 self._await(waiting)
             return waiting.future
@@ -352,26 +403,47 @@ class WorkflowTurn:
             waiting.future.set_exception(error)
         return True
 
-    def reserve(self, id: str, *, names: Callable[[str], tuple[str, ...]], **options: Any) -> Wait[None]:
+    def reserve(
+        self, id: str, *, names: Callable[[str], tuple[str, ...]], is_unique: bool = False, **options: Any
+    ) -> Wait[None]:
         """Hold a signal id for the next wait of this step id; durable before any further step's code starts (F7).
 
-        *names* is told the key of this use of the id.
+        Awaiting it raises `SignalCollisionError` where another run holds the id; nobody else can hold one that
+        *is_unique*. *names* is told the key of this use of the id.
         """
         key = self._replay.key(id)
         options["names"] = names(key)
         self._reserved.hold(id, key)
 
         def begin(is_alone: bool) -> asyncio.Future[None]:
-            future = self._loop.create_future()
-            future.set_result(None)
-            waiting = None
-            if key not in self._stored and key not in self._open:
+            told: asyncio.Future[None] = self._loop.create_future()
+            row, waiting = self._stored.get(key), None
+            if row is None and key not in self._open:
                 waiting = Waiting(key, "signal", self._loop.create_future(), Any, RAISES, reserves=True, **options)
                 self._opens.append(waiting)
-            self._reserved.open(key, waiting)
-            return future
+            self._reserved.open(key, options["names"][0], waiting)
+            if waiting is not None and not is_unique:
+                waiting.future = told
+                self._reserving.append(waiting)
+            elif row is not None and is_collision(row):
+                self._reserved.drop(id, key)
+                self._replay.ask(row, Waiting(key, "signal", told, Any, RAISES, **options))
+            else:
+                told.set_result(None)
+            return told
 
         return Wait(key, begin)
+
+    def _tell_reserving(self) -> None:
+        """Those that hold their ids go on. Whoever does not learns why in the next turn, from what is stored."""
+        reserving, self._reserving = self._reserving, []
+        for waiting in reserving:
+            if waiting.future.done():
+                continue
+            if waiting.no is None or waiting.no in self.run.open_waits:  # without a number, its wait took its place
+                waiting.future.set_result(None)
+            else:
+                self._waits[waiting.key] = waiting
 
     def combined(self, id: str, waits: Sequence[Wait[Any]], needed: int, give: Any, **options: Any) -> Wait[Any]:
         """Make a wait of waits, which is over when *needed* of them are."""
@@ -380,7 +452,8 @@ class WorkflowTurn:
     def _await(self, waiting: Waiting) -> None:
         row, wait = self._stored.get(waiting.key), self._open.get(waiting.key)
         if row is not None:
-            self._check_kind(row, waiting.kind)
+            if row.kind != waiting.kind:
+                self._refuse_kind(row, waiting.kind)
             self._replay.ask(row, waiting)
         elif wait is not None:
             if wait.kind != waiting.kind:
@@ -428,6 +501,11 @@ class WorkflowTurn:
 
     def random_bytes(self, count: int) -> bytes:
         return self._session.ports.random_bytes(count)
+
+    @property
+    def private_hosts(self) -> str:
+        """Who may be called although they have no public address."""
+        return self._session.settings.private_hosts
 
     @property
     def public_url(self) -> str:
@@ -487,9 +565,8 @@ class WorkflowTurn:
 
     # ------------------------------------------------------------ answering, to the body
 
-    def _check_kind(self, row: StepRow, kind: str) -> None:
-        if row.kind != kind:
-            self._refuse(f"step {row.key!r} was a {row.kind!r} when it was stored, the code makes it a {kind!r}")
+    def _refuse_kind(self, row: StepRow, kind: str) -> NoReturn:
+        self._refuse(f"step {row.key!r} was a {row.kind!r} when it was stored, the code makes it a {kind!r}")
 
     def input_as(self, type_: Any) -> Any:
         try:
@@ -512,32 +589,23 @@ class WorkflowTurn:
         else:
             asked.future.set_result(value)
 
-    def _note(self, code: Code, row: NewStep) -> None:
+    def _note(self, code: Code, row: NewStep, value: Any) -> None:
         """What it led to rides in the next commit, before any other code starts; the body gets it in its turn."""
-        seq = self._keep(row)
-        stored = StepRow(
-            run_id=self.run.id,
-            key=row.key,
-            kind=row.kind,
-            status=row.status,
-            seq=seq,
-            attempts=row.attempts,
-            result=row.result,
-            error=row.error,
-        )
-        self._finished.append((code, stored))
+        self._keep(row)
+        self._finished.append((code, row, value))
 
-    def _keep(self, row: NewStep) -> int:
-        """Commit it with what comes next; its place among the outcomes."""
+    def _keep(self, row: NewStep) -> None:
+        """Commit it with what comes next, in its place among the outcomes."""
         self._outcomes += 1
         seq = live_seq(self._turn.run.ledger_seq, self._outcomes)
         self._steps.append(msgspec.structs.replace(row, seq=seq))
-        return seq
 
     # ------------------------------------------------------------ committing
 
     def _has_news(self) -> bool:
         """Whether waits opened, or were given up, since the last commit: both count from now (law 1)."""
+        if not (self._opens or self._waits):
+            return bool(self._unseen)
         self._opens = [waiting for waiting in self._opens if waiting.is_awaited]
         return bool(self._opens or self._unseen) or any(not waiting.is_awaited for waiting in self._waits.values())
 
@@ -558,6 +626,8 @@ class WorkflowTurn:
             waiting.no = waiting.reaches if waiting.reaches is not None else next(numbers)
             if not waiting.reserves:
                 self._waits[waiting.key] = waiting
+        if self._reserving:
+            self._tell_reserving()
         self._committed(steps)
 
     def _committed(self, steps: tuple[NewStep, ...]) -> None:
@@ -566,6 +636,8 @@ class WorkflowTurn:
 
     def _give_up(self) -> tuple[int, ...]:
         """The numbers of open waits that the body awaited and does not await any more."""
+        if not self._waits:
+            return ()
         given_up = [waiting for waiting in self._waits.values() if not waiting.is_awaited]
         for waiting in given_up:
             del self._waits[waiting.key]
@@ -586,6 +658,22 @@ class WorkflowTurn:
             if isinstance(asked, Waiting):
                 self._take_back(asked)
 
+    def _leave_unreached(self) -> tuple[int, ...]:
+        """The run is done: early answers to what it never waited for are kept for an operator (S12).
+
+        Those of one that failed stay where they are, for a retry of it. Gives the numbers of those that none has come
+        for, as far as is known here.
+        """
+        numbers = []
+        for key, signal_id in self._reserved.unreached.items():
+            row, wait = self._stored.get(key), self._open.get(key)
+            if row is not None and row.status == "done" and row.kind == "signal":
+                self._unseen.append(Unseen(key=key, kind="signal", name=signal_id, result=row.result or "null"))
+            number = wait.no if wait is not None else self._reserved.number(key)
+            if number is not None:
+                numbers.append(number)
+        return tuple(numbers)
+
     def _new_wait(self, waiting: Waiting) -> NewWait:
         return NewWait(
             key=waiting.key,
@@ -600,8 +688,13 @@ class WorkflowTurn:
             request=waiting.request,
             agenda=waiting.agenda,
             listening=waiting.listening,
-            details=encode(waiting.details, self._limit, "the wait's schema") if waiting.details else "{}",
+            details=self._details(waiting),
         )
+
+    def _details(self, waiting: Waiting) -> str:
+        if isinstance(waiting.details, str):
+            return waiting.details
+        return encode(waiting.details, self._limit, "the wait's schema") if waiting.details else "{}"
 
     async def _suspend(self) -> Turn | None:
         if any(waiting.rest for waiting in (*self._opens, *self._waits.values())):
@@ -609,29 +702,31 @@ class WorkflowTurn:
                 await self._record()
             await self._send_rest()
         self._give_up()
-        awaiting = tuple(waiting.no for waiting in self._waits.values() if waiting.no is not None)
-        opens = tuple(self._new_wait(waiting) for waiting in self._opens if waiting.is_awaited)
+        awaiting = tuple([waiting.no for waiting in self._waits.values() if waiting.no is not None])
+        opens = tuple([self._new_wait(waiting) for waiting in self._opens if waiting.is_awaited])
         if not awaiting and not opens:
             return await self._fail(BadWait("the body awaits something that is no step and no wait of this run"))
+        withdrawn = self._withdrawn.union(self._unreached()) if self._open else self._withdrawn
+        return await self._commit(Suspend(awaiting=awaiting), opens=opens, withdraws=tuple(sorted(withdrawn)))
+
+    def _unreached(self) -> Iterator[int]:
+        """The numbers of waits that were open when the turn began, and that the changed code knows nothing of (F17)."""
         reached = {*self._waits, *self._reserved.keys}
-        unreached = (wait.no for key, wait in self._open.items() if key not in reached)  # the code changed (F17)
-        withdrawn = tuple(sorted({*self._withdrawn, *unreached}))
-        return await self._commit(Suspend(awaiting=awaiting), opens=opens, withdraws=withdrawn)
+        return (wait.no for key, wait in self._open.items() if key not in reached)
 
     async def _end(self, body: asyncio.Task[Any]) -> Turn | None:
-        error = None if body.cancelled() else body.exception()
-        if body.cancelled():
-            error = asyncio.CancelledError()
+        error = asyncio.CancelledError() if body.cancelled() else body.exception()
         if error is not None:
             return await self._fail(error)
-        if isinstance(body.result(), Restart) and self.run.cancel_reason is None:
-            return await self._restart(body.result())
+        given = body.result()
+        if isinstance(given, Restart) and self.run.cancel_reason is None:
+            return await self._restart(given)
         try:
-            result = encode(body.result(), self._limit, f"the result of {self._workflow.name!r}")
+            result = encode(given, self._limit, f"the result of {self._workflow.name!r}")
         except Invalid as misfit:
             return await self._fail(misfit)
         self._take_back_unseen()
-        return await self._commit(End(status="completed", result=result))
+        return await self._commit(End(status="completed", result=result), withdraws=self._leave_unreached())
 
     async def _restart(self, restart: Restart) -> Turn | None:
         """Begin again with another input. What waits had taken and the body has not seen goes back first (law 13)."""
@@ -653,8 +748,9 @@ class WorkflowTurn:
         return await self._commit(move, forgets=failed, withdraws=self._give_up())
 
     async def _commit(self, move: Any, **history: Any) -> Turn | None:
-        turn, steps = msgspec.structs.replace(self._turn, run=self.run), tuple(self._steps)
-        return await self._session.commit(turn, move, steps=steps, unseen=tuple(self._unseen), **history)
+        turn = self._turn if self.run is self._turn.run else msgspec.structs.replace(self._turn, run=self.run)
+        steps, unseen = tuple(self._steps), tuple(self._unseen)
+        return await self._session.commit(turn, move, steps=steps, unseen=unseen, **history)
 
 
 def _are_pure(steps: Sequence[NewStep | Code]) -> bool:

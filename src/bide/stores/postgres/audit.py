@@ -6,13 +6,14 @@ ledgers tell is checked here, run by run, because a page that was tampered with 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import asyncpg
+import msgspec
 
-from bide.core import ledger
-from bide.core.records import FINAL
+from bide.core.accounting import Account, flaws
+from bide.core.ledger import Kept
+from bide.core.records import Name, Run, StepRow
 from bide.stores.interface import Violation
 from bide.stores.postgres.sealed import Rows
 from bide.stores.postgres.transactions import Transactions
@@ -41,46 +42,44 @@ def _invariant(query: str) -> str:
     return query.split("_")[1].upper()
 
 
+def _kept(row: asyncpg.Record, reader: Rows) -> Kept:
+    id = row["id"]
+    input, result, error = (reader.opened(Run, (id,), name, row[name]) for name in ("input", "result", "error"))
+    results = zip(row["steps"], row["results"], strict=True)
+    steps = [(key, reader.opened(StepRow, (id, key), "result", text)) for key, text in results]
+    return Kept(input or "", result, error, row["redact"], steps)
+
+
+def _names(row: asyncpg.Record, reader: Rows) -> Iterator[tuple[str, str, str, str]]:
+    """Kind, name, digest and message id of what the run has admitted, and of its signal ids that are sealed."""
+    for kind, name, *fields in row["names"]:
+        identity = (row["workspace"], kind, name)
+        digest, message_id = (
+            reader.opened(Name, identity, field, text) or ""
+            for field, text in zip(("digest", "message_id"), fields, strict=True)
+        )
+        yield kind, name, digest, message_id
+
+
 def _of_run(row: asyncpg.Record, reader: Rows) -> Iterator[Violation]:
-    """I16 for the chain of one run; where it is whole, what it tells of signals, ends and epochs."""
     run_id = row["id"]
+    names = list(_names(row, reader))
     pages = [(seq, reader.page_text(run_id, seq, page)) for seq, page in zip(row["seqs"], row["pages"], strict=True)]
-    broken = ledger.flaw(pages, row["ledger_head"], row["ledger_seq"], row["status"])
-    if broken is not None:
-        yield Violation("I16", run_id, broken.reason)
-        return
-    entries = [entry for _, page in pages for entry in ledger.decode_page(page)]
-    yield from _of_signals(run_id, entries, row["unread"])
-    yield from _of_ends(run_id, entries)
-    yield from _of_epochs(run_id, entries, row["epoch"])
-
-
-def _of_signals(run_id: str, entries: Sequence[ledger.Entry], unread: Sequence[str]) -> Iterator[Violation]:
-    """I1, I2, I18: an admitted signal is unread, or was used up once, or is listed as discarded when its run ended."""
-    used = _named(entries, "signals_consumed") - _named(entries, "signals_returned")
-    fates = Counter(unread) + used + Counter(id for entry in entries for id in entry.data.get("discarded", ()))
-    for entry in entries:
-        if entry.name == "signal_received" and fates[entry.data["id"]] != 1:
-            id = entry.data["id"]
-            detail = f"signal {id} was admitted and is kept, used or discarded {fates[id]} times"
-            yield Violation("I2" if used[id] > 1 else "I1", run_id, detail)
-
-
-def _named(entries: Sequence[ledger.Entry], name: str) -> Counter[str]:
-    return Counter(id for entry in entries if entry.name == name for id in entry.data.get("ids", ()))
-
-
-def _of_ends(run_id: str, entries: Sequence[ledger.Entry]) -> Iterator[Violation]:
-    """I7: a run ends once."""
-    ends = sum(entry.data.get("to") in FINAL for entry in entries)
-    if ends > 1:
-        yield Violation("I7", run_id, f"its ledger tells of {ends} ends")
-
-
-def _of_epochs(run_id: str, entries: Sequence[ledger.Entry], epoch: int) -> Iterator[Violation]:
-    """I8: every claim has a greater epoch than the one before it, and none is ahead of its run."""
-    before = 0
-    for claimed in (entry.data["epoch"] for entry in entries if "epoch" in entry.data):
-        if not before < claimed <= epoch:
-            yield Violation("I8", run_id, f"was claimed at epoch {claimed} after {before}, and is at {epoch}")
-        before = claimed
+    account = Account(
+        run_id=run_id,
+        style=row["style"],
+        status=row["status"],
+        epoch=row["epoch"],
+        ledger_seq=row["ledger_seq"],
+        ledger_head=row["ledger_head"],
+        pages=pages,
+        unread=row["unread"],
+        kept=_kept(row, reader),
+        admitted=[message_id for kind, _, _, message_id in names if kind == "dedup"],
+    )
+    for flaw in flaws(account):
+        yield Violation(flaw.invariant, run_id, flaw.detail)
+    open_waits = {str(no) for no in msgspec.json.decode(row["open_waits"])}
+    for _, name, state, no in (each for each in names if each[0] == "signal"):
+        if (no.rstrip("!") in open_waits) != (state != "closed"):
+            yield Violation("I7", run_id, f"signal id {name} is {state}, wait {no} is not")

@@ -7,13 +7,15 @@ names are written last, so no two batches wait for each other in a circle.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 from bide.core import plan
 from bide.core.batch import View
-from bide.core.commands import AnyCommand, Claim, DuplicateRun, FireTimer, Offer, Reply, Start, admission
+from bide.core.commands import AnyCommand, Claim, DuplicateRun, FireTimer, Offer, Reply, Start
 from bide.core.decide import decide_all
+from bide.core.intake import admission, refusal
 from bide.core.meetings import Stream
 from bide.core.records import Run, RunId, Turn
 from bide.stores.interface import Executed, Now
@@ -22,7 +24,7 @@ from bide.stores.postgres.failures import Refused, Rivalled
 from bide.stores.postgres.meeting import meet
 from bide.stores.postgres.tables import Known, Tables
 from bide.stores.postgres.transactions import Transaction
-from bide.stores.transaction import TurnParts, executed, note_interactions
+from bide.stores.transaction import begun, executed, note_interactions
 
 
 class Outcome:
@@ -92,19 +94,56 @@ class Batch:
         return frozenset(command.run_id for command in plan.parts(self._commands) if isinstance(command, Start))
 
 
+class Share:
+    """Which of the rows that are due one attempt takes.
+
+    A run that breaks the batch is found by taking half of them until one is left. It is passed over from then on, so
+    that its neighbours go on.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._most = limit
+        self._taken: list[RunId] = []
+        self.passed_over: set[RunId] = set()
+
+    @property
+    def asked_for(self) -> int:
+        return self._limit + len(self.passed_over)
+
+    def of(self, found: Iterable[Any]) -> list[tuple[RunId, Any]]:
+        due = [(run_id, what) for run_id, what in found if run_id not in self.passed_over][: self._most]
+        self._taken = [run_id for run_id, _ in due]
+        return due
+
+    @property
+    def to_blame(self) -> RunId | None:
+        """The run of the attempt that broke, where it was the only one."""
+        return self._taken[0] if len(set(self._taken)) == 1 else None
+
+    def halve(self) -> bool:
+        """Take half as many the next time; whether there is anything to halve."""
+        self._most = len(self._taken) // 2
+        return self._most > 0
+
+    def pass_over(self, run_id: RunId) -> None:
+        self.passed_over.add(run_id)
+        self._most = self._limit
+
+
 class DueRuns:
     """Claims: due queue entries that no rival is just taking, and their runs if nobody holds them."""
 
     def __init__(self, offer: Offer, now: Now | None) -> None:
         self._offer = offer
         self._now = now
-        self.unreadable: set[str] = set()  # runs to pass over
+        self.share = Share(offer.slots)
 
     async def __call__(self, transaction: Transaction) -> Outcome | None:
         tables = Tables(transaction)
         moment = self._now() if self._now else None
-        found = await transaction.fetch("lock_due_queue", array(sorted(self._offer.queues)), moment, self._offer.slots)
-        due = [(run_id, is_expired) for run_id, is_expired in found if run_id not in self.unreadable]
+        queues = array(sorted(self._offer.queues))
+        due = self.share.of(await transaction.fetch("lock_due_queue", queues, moment, self.share.asked_for))
         if not due:
             return None
         runs, now = await tables.lock_runs([run_id for run_id, _ in due], only_free=True)
@@ -123,19 +162,18 @@ class DueTimers:
     """Timers that are due, where neither the run nor the parent that it may have to tell is held by somebody else."""
 
     def __init__(self, limit: int, offer: Offer | None, now: Now | None) -> None:
-        self._limit = limit
         self._offer = offer
         self._now = now
-        self.unreadable: set[str] = set()  # runs to pass over
+        self.share = Share(limit)
 
     async def __call__(self, transaction: Transaction) -> Outcome | None:
         tables = Tables(transaction)
         moment = self._now() if self._now else None
-        due = await transaction.fetch("lock_due_timers", moment, self._limit)
+        due = self.share.of(await transaction.fetch("lock_due_timers", moment, self.share.asked_for))
         if not due:
             return None
         parents = await tables.parents({run_id for run_id, _ in due})
-        wanted = {run_id for pair in parents.items() for run_id in pair if run_id is not None} - self.unreadable
+        wanted = {run_id for pair in parents.items() for run_id in pair if run_id is not None} - self.share.passed_over
         runs, now = await tables.lock_runs(wanted, only_free=True) if wanted else ([], None)
         locked = {run.id for run in runs} | {None}
         commands = [
@@ -151,11 +189,19 @@ class Intake:
     """What callers' transactions left, where no rival is just admitting it. Whoever holds rows of the intake may wait
     for runs: nobody ever waits for rows of the intake."""
 
-    def __init__(self, limit: int, offer: Offer | None, now: Now | None, only: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        limit: int,
+        offer: Offer | None,
+        now: Now | None,
+        only: Sequence[str] | None = None,
+        refused: str | None = None,
+    ) -> None:
         self._limit = limit
         self._offer = offer
         self._now = now
         self._only = only
+        self._refused = refused  # why they are not to be admitted but kept for an operator
         self.ids: list[str] = []  # of what was found, in the order of the replies
 
     async def __call__(self, transaction: Transaction) -> Outcome | None:
@@ -164,7 +210,11 @@ class Intake:
         self.ids = [id for id, _ in left]
         if not left:
             return None
-        commands = [admission(id, transaction.rows.intake_of(id, text)) for id, text in left]
+        texts = [(id, transaction.rows.intake_of(id, text)) for id, text in left]
+        if self._refused is not None:
+            commands: list[AnyCommand] = [refusal(id, text, self._refused) for id, text in texts]
+        else:
+            commands = [admission(id, text) for id, text in texts]
         return await Batch(commands, self._offer, self._now).with_starts()(transaction)
 
 
@@ -196,7 +246,7 @@ async def _settle(
     stream: Stream | None = None,
 ) -> Outcome:
     """Everything after the locks."""
-    view = View(now, offer)
+    view = View(now, offer, tables.ledger_key)
     if stream is not None:
         view.stream = stream
     view.expired.update(expired)
@@ -242,27 +292,10 @@ async def _turns(tables: Tables, view: View) -> dict[RunId, Turn]:
         parts.add_signals(await tables.load_inboxes(wanted.inboxes))
     if wanted.waits:
         parts.add_waits(await tables.load_waits(wanted.waits))
-    if wanted.histories:
+    if wanted.histories or wanted.streams:
         steps, parts.streams = await tables.load_steps(wanted.histories, wanted.streams)
         parts.add_steps(steps)
     joins = parts.joins()
     if joins:
         parts.add_children(await tables.load_children(joins))
     return {run.id: parts.turn(run) for run in runs}
-
-
-def begun(view: View) -> tuple[list[Run], plan.Reads, TurnParts]:
-    """The runs that were handed out, what is to be read for their turns, and what need not be: the view holds it."""
-    runs = [view.runs[run_id] for run_id in view.granted]
-    wanted = plan.turn_reads(runs)
-    parts = TurnParts()
-    for run in runs:
-        seen = view.inbox.get(run.id, {})
-        if len(seen) == run.inbox_count:  # all of them: the view never holds a signal that is not in the inbox
-            parts.add_signals(seen.values())
-            wanted.inboxes.discard(run.id)
-    for key in list(wanted.waits):
-        if key in view.waits:
-            parts.add_waits([view.waits[key]])
-            wanted.waits.discard(key)
-    return runs, wanted, parts

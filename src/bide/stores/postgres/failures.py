@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncpg
+import msgspec
 
 from bide.errors import PayloadUnreadable, StoreUnavailable
 from bide.stores.postgres.address import Address
@@ -16,6 +17,10 @@ TRANSIENT_CLASSES = frozenset({"08", "53", "57"})
 REFUSED_CLASSES = frozenset({"22", "23", "54"})
 LOST_CONNECTION_CLASSES = frozenset({"08", "57"})
 POOLER_STATES = frozenset({"26000", "42P05"})
+
+# All that a call of the driver raises where server or connection fail. A connection that is cut in the middle of a call
+# may leave the driver's own state machine astray: that is an `InternalClientError`, which is no `InterfaceError`.
+FAULTS = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 ADVICE = {
     "28P01": "the password was refused; check user and password in the store URL",
@@ -65,7 +70,8 @@ def is_refusal(error: BaseException) -> bool:
     """Whether a row of the batch is to blame."""
     if isinstance(error, asyncpg.PostgresError):
         return state_of(error)[:2] in REFUSED_CLASSES
-    return isinstance(error, Refused | PayloadUnreadable | ValueError | OverflowError | AssertionError)
+    refusals = Refused | PayloadUnreadable | msgspec.DecodeError | ValueError | OverflowError | AssertionError
+    return isinstance(error, refusals)
 
 
 def is_lost_connection(error: BaseException) -> bool:

@@ -14,8 +14,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import asyncpg
-
+from bide.stores.postgres.failures import FAULTS
 from bide.stores.postgres.sessions import Connection, Sessions
 
 log = logging.getLogger("bide.postgres")
@@ -85,7 +84,7 @@ class Hints:
                     if connection is None or connection.is_closed():
                         connection = await self._sessions.connect()
                     await connection.fetchval("SELECT pg_notify($1, $2)", self._channel, self._instance)
-                except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                except FAULTS as error:
                     log.info("a hint was not sent: %s", error)
                     if connection is not None:
                         connection.terminate()
@@ -100,7 +99,7 @@ class Hints:
         while True:
             try:
                 await self._listen()
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except FAULTS as error:
                 log.info("listening for hints again in a moment: %s", error)
             await asyncio.sleep(RECONNECT_SECONDS)
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
-from concurrent.futures import TimeoutError as FutureTimeout
 from datetime import timedelta
-
-import asyncpg
 
 from bide.core.records import RunId
 from bide.stores.interface import Now
 from bide.stores.postgres.arrays import array
-from bide.stores.postgres.failures import unavailable
+from bide.stores.postgres.failures import FAULTS, unavailable
 from bide.stores.postgres.sessions import Connection, Sessions
 
 RENEW_SECONDS = 5.0
@@ -38,7 +35,7 @@ class Leases:
         call = asyncio.run_coroutine_threadsafe(self._renew(dict(claims), lease), self._running_loop())
         try:
             return call.result(RENEW_SECONDS)
-        except (FutureTimeout, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except FAULTS as error:
             call.cancel()
             raise unavailable(self._sessions.address, error) from error
 

@@ -1,34 +1,36 @@
-"""A delivery or a claim that comes alone: two round trips in place of five and more.
+"""A delivery or a claim that comes alone, and answers to signal ids: two round trips in place of five and more.
 
-Nothing is locked while it is decided. A run and its waits are read in one snapshot, and the write takes effect only if
-the row of the run is still the one that was read. Whoever changes anything of a run writes its row, so whatever else
-the decision rests on has not moved either. Where it has, nothing is written, and the batch is executed under locks.
+Nothing is locked while it is decided. Runs and their waits are read in one snapshot, and the write takes effect only if
+the rows of the runs are still the ones that were read. Whoever changes anything of a run writes its row, so whatever
+else the decision rests on has not moved either. Where it has, nothing is written, and the batch is executed under
+locks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import asyncpg
 
 from bide.core import plan
 from bide.core.batch import Changes, View
-from bide.core.commands import AnyCommand, Claim, Deliver, Offer
+from bide.core.commands import AnyCommand, Claim, Complete, Deliver, Offer
 from bide.core.decide import decide_all
 from bide.core.records import Record, Run, Wait
 from bide.stores.interface import Now
 from bide.stores.postgres.arrays import array
-from bide.stores.postgres.batches import Outcome, begun
+from bide.stores.postgres.batches import Outcome
 from bide.stores.postgres.hints import Hints
 from bide.stores.postgres.sealed import Rows
-from bide.stores.postgres.tables import Known, Tables, parts_of
-from bide.stores.postgres.transactions import Lone, Transaction
-from bide.stores.transaction import TurnParts, again, executed
+from bide.stores.postgres.tables import Known, Tables, parts_of, replaced_names, replacing_columns
+from bide.stores.postgres.transactions import Lone, Part, Transaction
+from bide.stores.transaction import TurnParts, again, begun, executed
 
 K = TypeVar("K")
 R = TypeVar("R", bound=Record)
 
+_RUN_ID = Run.__struct_fields__.index("id")
 # Where the columns of a run end, and its version and the clock stand; where those of its waits begin and end.
 _VERSION = len(Run.__struct_fields__)
 _CLOCK, _WAIT = _VERSION + 1, _VERSION + 2
@@ -41,6 +43,13 @@ def lone_delivery(commands: Sequence[AnyCommand]) -> Deliver | None:
         return None
     is_simple = command.run_id is not None and not command.by_correlation
     return command if is_simple and command.dedup_key is None and command.unused_id is None else None
+
+
+def lone_answers(commands: Sequence[AnyCommand]) -> Sequence[Complete] | None:
+    """The commands, where all are answers to signal ids, each to another, with nothing to look up beside."""
+    answers = [c for c in commands if isinstance(c, Complete) and c.dedup_key is None and c.hold is None]
+    ids = {(answer.workspace, answer.signal_id) for answer in answers}
+    return answers if len(ids) == len(commands) else None
 
 
 class LoneDelivery:
@@ -59,7 +68,7 @@ class LoneDelivery:
         view = _view(transaction.rows, found, self._offer, self._now)
         if not _is_enough(view, plan.reads([self._command], view.runs)):
             return None
-        made = await _decided(transaction, view, self._command, found[0][_VERSION])
+        made = await _decided(transaction, view, [self._command], _versions(found))
         if made is None or self._hints is None or not made.result.concerns_others:
             return made
         return self._with_hint(made, self._hints.riding())
@@ -94,31 +103,67 @@ class LoneClaim:
             first = transaction.rows.read_signal(signal)
             view.inbox[run.id] = {first.seq: first}
         claim = Claim(workspace=run.workspace, run_id=run.id, actor=f"worker:{self._offer.worker}")
-        return await _decided(transaction, view, claim, found[0][_VERSION])
+        return await _decided(transaction, view, [claim], _versions(found))
+
+
+class LoneAnswers:
+    """Called once; where it gives None, an answer has no wait, or is not as simple as it looked."""
+
+    def __init__(self, commands: Sequence[Complete], offer: Offer | None, now: Now | None) -> None:
+        self._commands = commands
+        self._offer = offer
+        self._now = now
+
+    async def __call__(self, transaction: Transaction) -> Lone[Outcome] | None:
+        ids = zip(*((answer.workspace, answer.signal_id) for answer in self._commands), strict=True)
+        found = await transaction.fetch("select_answered", *map(array, ids))
+        if len(found) < len(self._commands):
+            return None
+        view = _view(transaction.rows, found, self._offer, self._now)
+        names = [transaction.rows.read_name(tuple(row)[_REST:]) for row in found]
+        view.names.update(((name.workspace, name.kind, name.name), name) for name in names)
+        commands = plan.with_waits(self._commands, names)
+        if not _is_enough(view, plan.reads(commands, view.runs)):
+            return None
+        return await _decided(transaction, view, commands, _versions(found))
+
+
+def _versions(found: Sequence[asyncpg.Record]) -> set[str]:
+    return {row[_VERSION] for row in found}
 
 
 def _view(rows: Rows, found: Sequence[asyncpg.Record], offer: Offer | None, now: Now | None) -> View:
-    """What was read of one run: its row, and those of waits."""
-    run = rows.read_run(found[0])
-    view = View(now() if now is not None else found[0][_CLOCK], offer)
-    view.runs[run.id] = run
-    waits = (rows.read_wait(tuple(row)[_WAIT:_REST]) for row in found if row[_WAIT] is not None)
-    view.waits.update(((wait.run_id, wait.no), wait) for wait in waits)
+    """What was read: rows of runs, each beside that of a wait or none."""
+    view = View(now() if now is not None else found[-1][_CLOCK], offer, rows.ledger_key)
+    for row in found:
+        if row[_RUN_ID] not in view.runs:
+            view.runs[row[_RUN_ID]] = rows.read_run(row)
+        if row[_WAIT] is not None:
+            wait = rows.read_wait(tuple(row)[_WAIT:_REST])
+            view.waits[(wait.run_id, wait.no)] = wait
     return view
 
 
-async def _decided(transaction: Transaction, view: View, command: AnyCommand, version: str) -> Lone[Outcome] | None:
+async def _decided(
+    transaction: Transaction, view: View, commands: Sequence[AnyCommand], versions: Collection[str]
+) -> Lone[Outcome] | None:
     view.loaded()
     known = Known(view.runs, view.waits)
-    replies = decide_all(view, [command])
-    if again(replies) or not _is_plain(view.changes):
+    replies = decide_all(view, commands)
+    if again(replies) or not _is_plain(view.changes, known):
         return None
     runs, wanted, parts = begun(view)
     await _load(Tables(transaction), view.changes, wanted, parts)
     if parts.joins():
         return None
     outcome = Outcome(executed(view, replies, {run.id: parts.turn(run) for run in runs}), view)
-    return Lone(outcome, view.changes, list(parts_of(view.changes, known, transaction.rows)), version, None)
+    return Lone(outcome, view.changes, list(_parts(view.changes, known, transaction.rows)), versions, None)
+
+
+def _parts(changes: Changes, known: Known, rows: Rows) -> Iterator[Part]:
+    yield from parts_of(changes, known, rows)
+    if replaced := replaced_names(changes):
+        yield "replace_names", replacing_columns(replaced, rows)
 
 
 async def _load(tables: Tables, changes: Changes, wanted: plan.Reads, parts: TurnParts) -> None:
@@ -140,15 +185,14 @@ def _after(rows: Mapping[K, R], changes: Mapping[K, R | None]) -> list[R]:
 
 def _is_enough(view: View, wanted: plan.Reads) -> bool:
     """Whether the view holds all that the decision rests on."""
-    beside = (wanted.inboxes, wanted.names, wanted.interactions, wanted.chores, wanted.letters, wanted.units)
-    return wanted.waits == view.waits.keys() and not any(beside) and not wanted.items
+    beside = (wanted.inboxes, wanted.interactions, wanted.chores, wanted.letters, wanted.units, wanted.items)
+    return wanted.waits == view.waits.keys() and wanted.names <= view.names.keys() and not any(beside)
 
 
-def _is_plain(changes: Changes) -> bool:
-    """Whether one run is updated, with rows that nobody writes who does not write its row."""
+def _is_plain(changes: Changes, known: Known) -> bool:
+    """Whether every run that was read is updated, with rows that nobody writes who does not write its row. Names are
+    put in the place of those that were read, or not at all."""
     others: Iterable[Collection[object]] = (
-        changes.names_inserted,
-        changes.names_deleted,
         changes.chores,
         changes.unused,
         changes.unused_deleted,
@@ -159,4 +203,7 @@ def _is_plain(changes: Changes) -> bool:
         changes.units,
         changes.items,
     )
-    return len(changes.runs_updated) == 1 and not any(others) and not changes.outside
+    replaced = replaced_names(changes).keys()
+    has_names_of_its_own = replaced == changes.names_inserted.keys() == changes.names_deleted.keys()
+    is_alone = changes.runs_updated.keys() == known.runs.keys()
+    return is_alone and has_names_of_its_own and not any(others) and not changes.outside

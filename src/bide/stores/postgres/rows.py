@@ -1,13 +1,13 @@
 """Rows and records: what a table holds becomes a frozen record at the border, and back.
 
 Tuples are kept as JSON text, because arrays of different lengths cannot travel side by side to `unnest`. A run's state
-is NULL where it is the input. The readers name each column in the order of the statements' SELECT lists, which is that
+is NULL where it is the input. The readers take the columns in the order of the statements' SELECT lists, which is that
 of the record's fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ import asyncpg
 import msgspec
 from msgspec.structs import astuple
 
+from bide.core.ledger import Stored
 from bide.core.records import (
     Chore,
     DeadLetter,
@@ -33,10 +34,11 @@ from bide.core.records import (
     Unused,
     Wait,
 )
-from bide.stores.pages import pack, unpack
+from bide.stores.pages import pack_entries, unpack
 
 Row: TypeAlias = asyncpg.Record
 Columns = list[Sequence[Any]]
+Seal = Callable[[str, int, bytes], bytes]  # a page of a run and the number of its first entry
 MOST_CHECKED = 50
 
 _ints = msgspec.json.Decoder(tuple[int, ...])
@@ -56,154 +58,29 @@ def _json(items: tuple[object, ...]) -> str:
     return _encode(items).decode() if items else "[]"
 
 
-def read_run(row: Row) -> Run:
-    (
-        workspace,
-        id,
-        definition,
-        version,
-        style,
-        status,
-        step,
-        state,
-        input,
-        created_at,
-        updated_at,
-        ready_at,
-        ended_at,
-        result,
-        error,
-        held,
-        attempt,
-        claims,
-        epoch,
-        commits,
-        queue,
-        priority,
-        wait_no,
-        parked_on,
-        woken_by,
-        open_waits,
-        inbox_seq,
-        inbox_count,
-        correlation_key,
-        correlation_scope,
-        parent_id,
-        parent_wait,
-        child_no,
-        has_children,
-        cleanup_seconds,
-        cancel_reason,
-        cancel_until,
-        retry_of,
-        tags,
-        ledger_seq,
-        ledger_head,
-        redact,
-        trace,
-        *_,
-    ) = row
-    return Run(
-        workspace=workspace,
-        id=id,
-        definition=definition,
-        version=version,
-        style=style,
-        status=status,
-        step=step,
-        state=input if state is None else state,
-        input=input,
-        created_at=created_at,
-        updated_at=updated_at,
-        ready_at=ready_at,
-        ended_at=ended_at,
-        result=result,
-        error=error,
-        held=held,
-        attempt=attempt,
-        claims=claims,
-        epoch=epoch,
-        commits=commits,
-        queue=queue,
-        priority=priority,
-        wait_no=wait_no,
-        parked_on=parked_on,
-        woken_by=woken_by,
-        open_waits=_numbers(open_waits),
-        inbox_seq=inbox_seq,
-        inbox_count=inbox_count,
-        correlation_key=correlation_key,
-        correlation_scope=correlation_scope,
-        parent_id=parent_id,
-        parent_wait=parent_wait,
-        child_no=child_no,
-        has_children=has_children,
-        cleanup_seconds=cleanup_seconds,
-        cancel_reason=cancel_reason,
-        cancel_until=cancel_until,
-        retry_of=retry_of,
-        tags=tags,
-        ledger_seq=ledger_seq,
-        ledger_head=ledger_head.hex(),
-        redact=redact,
-        trace=trace,
-    )
+def read_run(row: Row | tuple[Any, ...]) -> Run:
+    values = list(row)[:_RUN_WIDTH]
+    if values[_STATE] is None:
+        values[_STATE] = values[_INPUT]
+    values[_OPEN_WAITS] = _numbers(values[_OPEN_WAITS])
+    values[_HEAD] = values[_HEAD].hex()
+    return Run(*values)
 
 
 def read_wait(row: Row | tuple[Any, ...]) -> Wait:
-    (
-        workspace,
-        run_id,
-        no,
-        key,
-        kind,
-        status,
-        opened_at,
-        names,
-        seen,
-        partial,
-        deadline,
-        on_timeout,
-        due_at,
-        closed_at,
-        cause,
-        expected,
-        received,
-        cancel_children,
-        details,
-    ) = row
-    return Wait(
-        workspace=workspace,
-        run_id=run_id,
-        no=no,
-        key=key,
-        kind=kind,
-        status=status,
-        opened_at=opened_at,
-        names=_names(names),
-        seen=_numbers(seen),
-        partial=_numbers(partial),
-        deadline=deadline,
-        on_timeout=on_timeout,
-        due_at=due_at,
-        closed_at=closed_at,
-        cause=cause,
-        expected=expected,
-        received=received,
-        cancel_children=cancel_children,
-        details=details,
-    )
+    values = list(row)
+    values[_NAMES] = _names(values[_NAMES])
+    values[_SEEN] = _numbers(values[_SEEN])
+    values[_PARTIAL] = _numbers(values[_PARTIAL])
+    return Wait(*values)
 
 
 def read_signal(row: Row) -> Signal:
-    workspace, run_id, seq, id, name, payload, received_at = row
-    return Signal(
-        workspace=workspace, run_id=run_id, seq=seq, id=id, name=name, payload=payload, received_at=received_at
-    )
+    return Signal(*row)
 
 
 def read_name(row: Row) -> Name:
-    return Name(**dict(zip(Name.__struct_fields__, row, strict=True)))
+    return Name(*row)
 
 
 def read_page(row: Row | tuple[Any, ...]) -> LedgerPage:
@@ -212,22 +89,19 @@ def read_page(row: Row | tuple[Any, ...]) -> LedgerPage:
 
 
 def read_chore(row: Row) -> Chore:
-    return Chore(**dict(zip(Chore.__struct_fields__, row, strict=True)))
+    return Chore(*row)
 
 
 def read_step(row: Row) -> StepRow:
-    run_id, key, kind, status, seq, attempts, result, error = row
-    return StepRow(
-        run_id=run_id, key=key, kind=kind, status=status, seq=seq, attempts=attempts, result=result, error=error
-    )
+    return StepRow(*row)
 
 
 def read_interaction(row: Row | tuple[Any, ...]) -> Interaction:
-    return Interaction(**dict(zip(Interaction.__struct_fields__, row, strict=True)))
+    return Interaction(*row)
 
 
 def read_letter(row: Row) -> DeadLetter:
-    return DeadLetter(**dict(zip(DeadLetter.__struct_fields__, row, strict=True)))
+    return DeadLetter(*row)
 
 
 def read_pair(row: Row) -> tuple[Interaction, Wait]:
@@ -237,26 +111,23 @@ def read_pair(row: Row) -> tuple[Interaction, Wait]:
 
 
 def read_unit(row: Row) -> Unit:
-    return Unit(**dict(zip(Unit.__struct_fields__, row, strict=True)))
+    return Unit(*row)
 
 
 def read_item(row: Row) -> Item:
-    return Item(**dict(zip(Item.__struct_fields__, row, strict=True)))
+    return Item(*row)
 
 
 def read_event(row: Row) -> EventRow:
-    return EventRow(**dict(zip(EventRow.__struct_fields__, row, strict=True)))
+    return EventRow(*row)
 
 
 def read_listener(row: Row) -> Listener:
-    run_id, no, workspace, topic, eq, pattern, match, channel = row
-    return Listener(
-        run_id=run_id, no=no, workspace=workspace, topic=topic, eq=eq, pattern=pattern, match=match, channel=channel
-    )
+    return Listener(*row)
 
 
 def read_unused(row: Row) -> Unused:
-    return Unused(**dict(zip(Unused.__struct_fields__, row, strict=True)))
+    return Unused(*row)
 
 
 def columns(records: Iterable[Record]) -> Columns:
@@ -285,10 +156,13 @@ def _stored(found: Columns) -> Columns:
     return with_json(found, RUN_TUPLES)
 
 
-def page_columns(pages: Iterable[LedgerPage]) -> Columns:
-    found = columns(pages)
-    found[_ENTRIES] = ["\\x" + pack(text).hex() for text in found[_ENTRIES]]
-    return found
+def page_columns(pages: Mapping[RunId, Sequence[Stored]], seal: Seal | None = None) -> Columns:
+    """A page for each run, of the entries that it is given."""
+    run_ids, seqs = list(pages), [entries[0].seq for entries in pages.values()]
+    packed: Iterable[bytes] = map(pack_entries, pages.values())
+    if seal is not None:
+        packed = map(seal, run_ids, seqs, packed)
+    return [run_ids, seqs, ["\\x" + page.hex() for page in packed]]
 
 
 def wait_columns(waits: Iterable[Wait]) -> Columns:
@@ -339,10 +213,11 @@ class Changing:
             assert known[position] == first, f"column {position} never changes, and was changed"
 
 
-_STATE, _INPUT, _HEAD = _positions(Run, ["state", "input", "ledger_head"])
-_ENTRIES = LedgerPage.__struct_fields__.index("entries")
-RUN_TUPLES = _positions(Run, ["open_waits"])
-WAIT_TUPLES = _positions(Wait, ["names", "seen", "partial"])
+_STATE, _INPUT, _HEAD, _OPEN_WAITS = _positions(Run, ["state", "input", "ledger_head", "open_waits"])
+_RUN_WIDTH = len(Run.__struct_fields__)
+_NAMES, _SEEN, _PARTIAL = _positions(Wait, ["names", "seen", "partial"])
+RUN_TUPLES = (_OPEN_WAITS,)
+WAIT_TUPLES = (_NAMES, _SEEN, _PARTIAL)
 CHANGING_RUN = Changing(
     Run,
     ["id"],

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncpg
-
 from bide.errors import BideError, SchemaMissing, SchemaTooNew
 from bide.stores.postgres import address as addresses
 from bide.stores.postgres.address import Address
-from bide.stores.postgres.failures import unavailable
+from bide.stores.postgres.failures import FAULTS, unavailable
 from bide.stores.postgres.sessions import Connection, Sessions
 from bide.stores.postgres.statements import migrations, with_schema
 
@@ -35,7 +33,7 @@ async def migrate(url: str) -> list[int]:
     address = addresses.parse(url)
     try:
         connection = await Sessions(address, 1, "migrate").connect(cached=False)
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except FAULTS as error:
         raise unavailable(address, error) from error
     try:
         return await take_steps(connection, address)
@@ -50,7 +48,7 @@ async def take_steps(connection: Connection, address: Address) -> list[int]:
             taken.append(step)
     except BideError:
         raise
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except FAULTS as error:
         raise unavailable(address, error) from error
     return taken
 

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from bide.core.ledger import LedgerKey, Stored
 from bide.core.records import Interaction, LedgerPage, Record, Run, RunId, Wait
-from bide.stores.pages import pack, text_or_nothing
+from bide.stores.pages import text_or_nothing
 from bide.stores.postgres import rows
 from bide.stores.postgres.rows import Columns, Row
 from bide.stores.sealing import Sealing, intake_row
@@ -17,8 +18,9 @@ R = TypeVar("R", bound=Record)
 
 
 class Rows:
-    def __init__(self, sealing: Sealing | None = None) -> None:
+    def __init__(self, sealing: Sealing | None = None, ledger_key: LedgerKey | None = None) -> None:
         self.sealing = sealing
+        self.ledger_key = ledger_key  # what the ends of ledgers are signed with
         self.read_run = rows.read_run if sealing is None else self._opened_run
         self.read_wait = self._reading(rows.read_wait)
         self.read_signal = self._reading(rows.read_signal)
@@ -63,6 +65,10 @@ class Rows:
         run_id, seq, page = row
         return LedgerPage(run_id=run_id, seq=seq, entries=self.page_text(run_id, seq, page))
 
+    def opened(self, record: type[Record], identity: tuple[Any, ...], name: str, text: str | None) -> str | None:
+        """One field of a row that is not read whole."""
+        return text if self.sealing is None or text is None else self.sealing.open_of(record, identity, name, text)
+
     def intake_text(self, id: str, text: str) -> str:
         return text if self.sealing is None else self.sealing.seal_text(intake_row(id), "command", text)
 
@@ -96,13 +102,8 @@ class Rows:
             self.sealing.seal_columns(Wait, rows.CHANGING_WAIT.names, found)
         return found
 
-    def page_columns(self, pages: Iterable[LedgerPage]) -> Columns:
-        sealing = self.sealing
-        if sealing is None:
-            return rows.page_columns(pages)
-        run_ids, seqs, texts = rows.columns(pages)
-        sealed = map(sealing.seal_page, run_ids, seqs, map(pack, texts))
-        return [run_ids, seqs, ["\\x" + page.hex() for page in sealed]]
+    def page_columns(self, pages: Mapping[RunId, Sequence[Stored]]) -> Columns:
+        return rows.page_columns(pages, self.sealing.seal_page if self.sealing is not None else None)
 
 
 PLAIN = Rows()

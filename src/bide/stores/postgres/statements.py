@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
 
@@ -72,31 +72,43 @@ def together(parts: tuple[tuple[str, str], ...]) -> str:
     return (f"WITH {', '.join(shifted)}\n" if shifted else "") + "SELECT pg_current_xact_id()::text"
 
 
+def counted(parts: Iterable[tuple[str, object]]) -> list[str]:
+    """The parts of a write without locks whose rows must all be there as they were read: runs come first."""
+    first, *others = [name for name, _ in parts]
+    return [first, *(name for name in others if name == "replace_names")]
+
+
 @lru_cache(maxsize=100)
 def unless_moved(parts: tuple[tuple[str, str], ...], has_hint: bool = False) -> str:
-    """The same, where the first part updates one run: nothing is written unless its row is the one that was read.
+    """The same, where the first part updates runs: nothing is written unless their rows are the ones that were read.
 
-    Which one that is stands in a parameter after those of the first part. A row that a rival has written since is
-    another, even where it reads the same. The division by zero undoes everything, and it comes first: the main query is
-    run before the parts that it does not ask for, so nobody else's row is touched while the run is waited for.
+    Which ones these are stands in a parameter after those of the first part: whoever wrote a row since is none of those
+    who had written one by then, even where it reads the same. How many rows there are is told after all parts. The
+    division by zero undoes everything, and it comes first: the main query is run before the parts that it does not ask
+    for, so nobody else's row is touched while a run is waited for.
     The channel of a hint that goes out with the commit, and what it says, are the last parameters.
 
     >>> print(unless_moved((("moved", "UPDATE runs AS run … WHERE run.id = $1"), ("gone", "DELETE … $1")), True))
     WITH moved AS (
     UPDATE runs AS run … WHERE run.id = $1
-       AND run.xmin = $2::text::xid
+       AND run.xmin::text = ANY ($2::text::text[])
     RETURNING 1
     ), gone AS (
     DELETE … $3
     )
-    SELECT pg_current_xact_id()::text, 1 / (SELECT count(*) FROM moved), pg_notify($4, $5)
+    SELECT pg_current_xact_id()::text, 1 / (SELECT (count(*) = $4::bigint)::int FROM moved), pg_notify($5, $6)
     """
     (name, update), *others = parts
     version = 1 + _parameters(update)
     used = version + sum(_parameters(text) for _, text in others)
-    hint = f", pg_notify(${used + 1}, ${used + 2})" if has_hint else ""
-    guarded = f"{update.rstrip()}\n   AND run.xmin = ${version}::text::xid\nRETURNING 1"
-    return f"{together(((name, guarded), *others))}, 1 / (SELECT count(*) FROM {name}){hint}"
+    guarded = f"{update.rstrip()}\n   AND run.xmin::text = ANY (${version}::text::text[])\nRETURNING 1"
+    asked = [together(((name, guarded), *others))]
+    for part in counted(parts):
+        used += 1
+        asked.append(f"1 / (SELECT (count(*) = ${used}::bigint)::int FROM {part})")
+    if has_hint:
+        asked.append(f"pg_notify(${used + 1}, ${used + 2})")
+    return ", ".join(asked)
 
 
 @lru_cache(maxsize=1000)

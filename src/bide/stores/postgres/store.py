@@ -12,10 +12,11 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-import asyncpg
 import msgspec
 
-from bide.core.commands import AnyCommand, Deliver, Done, Failed, Offer, Start, encode_intake
+from bide.core.commands import AnyCommand, Deliver, Done, Failed, Offer, Start
+from bide.core.intake import encode_intake
+from bide.core.ledger import LedgerKey
 from bide.core.outside import ItemKey
 from bide.core.records import (
     Chore,
@@ -49,14 +50,14 @@ from bide.stores.postgres import audit, joining, listing, schema
 from bide.stores.postgres.access import PostgresAccess
 from bide.stores.postgres.arrays import array
 from bide.stores.postgres.batches import Batch, DueRuns, DueTimers, Intake, Outcome
-from bide.stores.postgres.failures import is_refusal, unavailable
+from bide.stores.postgres.failures import FAULTS, is_refusal, unavailable
 from bide.stores.postgres.hints import Hints
 from bide.stores.postgres.keys import note_keys
 from bide.stores.postgres.leases import Leases
-from bide.stores.postgres.lone import LoneClaim, LoneDelivery, lone_delivery
+from bide.stores.postgres.lone import LoneAnswers, LoneClaim, LoneDelivery, lone_answers, lone_delivery
 from bide.stores.postgres.retention import Retention
 from bide.stores.postgres.rows import read_unit
-from bide.stores.postgres.sealed import PLAIN, Rows
+from bide.stores.postgres.sealed import Rows
 from bide.stores.postgres.sessions import Connection, Sessions
 from bide.stores.postgres.statements import statements
 from bide.stores.postgres.transactions import PATIENCE_SECONDS, Random, Transaction, Transactions
@@ -66,6 +67,7 @@ from bide.stores.transaction import again, merge
 T = TypeVar("T")
 log = logging.getLogger("bide.postgres")
 
+PASSED_OVER_SECONDS = 60.0
 REDONE = 20  # how often a target may move between look-up and lock
 
 
@@ -75,7 +77,7 @@ class PostgresStore(PostgresAccess):
     The URL is `postgresql://user:password@host:port/database?schema=bide`; `pooler=1` says that a transaction pooler
     stands in between. *now* is for tests: without it the server's clock counts. With *migrate*, `open` brings the
     schema up to date. *patience* is how many seconds a call is tried again before it raises `StoreUnavailable`.
-    *codec* encrypts users' data.
+    *codec* encrypts users' data, *ledger_key* signs the ends of ledgers.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class PostgresStore(PostgresAccess):
         random: Random = randomness.random,
         patience: float = PATIENCE_SECONDS,
         codec: Codec | None = None,
+        ledger_key: LedgerKey | None = None,
     ) -> None:
         self._address = addresses.parse(url)
         self._now = now
@@ -96,21 +99,22 @@ class PostgresStore(PostgresAccess):
         instance = secrets.token_hex(6)
         self._sql = statements(self._address.schema)
         self._sessions = Sessions(self._address, pool_size, instance)
-        self._rows = Rows(Sealing(codec)) if codec is not None else PLAIN
+        self._rows = Rows(Sealing(codec) if codec is not None else None, ledger_key)
         self._transactions = Transactions(self._sessions, self._sql, random, patience, self._rows)
         self._hints = Hints(self._sessions, instance) if hints else None
         self._leases = Leases(self._sessions, self._sql, now)
         self._running: set[asyncio.Task[Any]] = set()
         self._claims_many = False
+        self._passed_over = PassedOver()
 
     async def open(self) -> None:
         try:
             connection = await self._sessions.connect(cached=False)
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except FAULTS as error:
             raise unavailable(self._address, error) from error
         try:
             await self._look_around(connection)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except FAULTS as error:
             raise unavailable(self._address, error) from error
         finally:
             connection.terminate()
@@ -131,6 +135,10 @@ class PostgresStore(PostgresAccess):
             await self._hints.close()
         await asyncio.to_thread(self._leases.close)
         await self._sessions.close()
+
+    @property
+    def batches_at_once(self) -> int:
+        return 2
 
     @property
     def round_trips(self) -> int:
@@ -182,10 +190,11 @@ class PostgresStore(PostgresAccess):
         return self._noted(outcome), offer
 
     async def _alone(self, commands: Sequence[AnyCommand], offer: Offer | None) -> Outcome | None:
-        command = lone_delivery(commands)
-        if command is None:
-            return None
-        return await self._transactions.run_alone(LoneDelivery(command, offer, self._now, self._hints))
+        if (delivery := lone_delivery(commands)) is not None:
+            return await self._transactions.run_alone(LoneDelivery(delivery, offer, self._now, self._hints))
+        if (answers := lone_answers(commands)) is not None:
+            return await self._transactions.run_alone(LoneAnswers(answers, offer, self._now))
+        return None
 
     async def _both_halves(self, commands: Sequence[AnyCommand], offer: Offer | None) -> tuple[Executed, Offer | None]:
         middle = len(commands) // 2
@@ -234,20 +243,59 @@ class PostgresStore(PostgresAccess):
         return await self._unharmed(self._admit(limit, offer))
 
     async def _admit(self, limit: int, offer: Offer | None) -> Executed:
-        intake = Intake(limit, offer, self._now)
-        done = await self._run_due(intake)
+        done, ids = await self._admit_some(limit, offer)
         for _ in range(REDONE):
             positions = again(done.replies)
             if not positions:
                 return done
-            moved = Intake(limit, None, self._now, [intake.ids[at] for at in positions])
-            redone = await self._run_due(moved)
-            by_id = dict(zip(moved.ids, redone.replies, strict=True))
-            redone.replies = [by_id.get(intake.ids[at], Done(False, "admitted elsewhere")) for at in positions]
+            redone, moved = await self._admit_some(limit, None, [ids[at] for at in positions])
+            by_id = dict(zip(moved, redone.replies, strict=True))
+            redone.replies = [by_id.get(ids[at], Done(False, "admitted elsewhere")) for at in positions]
             merge(done, positions, redone)
         for at in again(done.replies):  # they stay in the intake for the next look
             done.replies[at] = Done(False, "the holder of the correlation key keeps changing")
         return done
+
+    async def _admit_some(
+        self, limit: int, offer: Offer | None, only: Sequence[str] | None = None
+    ) -> tuple[Executed, list[str]]:
+        """Admit what is in the intake, or some of it; where the database refuses it, its halves, down to the row that
+        is to blame. The ids are those of the replies."""
+        intake = Intake(limit, offer, self._now, only)
+        try:
+            done = await self._run_due(intake)
+        except Exception as error:
+            if not is_refusal(error) or not intake.ids:
+                raise
+            if len(intake.ids) > 1:
+                return await self._admit_halves(intake.ids, offer)
+            done = Executed(replies=[Failed(error)])
+        for at, reply in enumerate(done.replies):
+            if isinstance(reply, Failed):
+                merge(done, [at], await self._set_aside(intake.ids[at], reply.error))
+        return done, intake.ids
+
+    async def _admit_halves(self, ids: Sequence[str], offer: Offer | None) -> tuple[Executed, list[str]]:
+        middle = len(ids) // 2
+        done, found = await self._admit_some(middle, offer, ids[:middle])
+        try:
+            rest, others = await self._admit_some(len(ids), None, ids[middle:])
+        except StoreUnavailable as error:  # the first half was applied; the rest is there for the next look
+            log.warning("a part of the intake was not admitted: %s", error)
+            return done, found
+        positions = range(len(found), len(found) + len(others))
+        done.replies.extend(rest.replies)
+        merge(done, positions, rest)
+        return done, [*found, *others]
+
+    async def _set_aside(self, id: str, error: Exception) -> Executed:
+        """Keep for an operator what can never be admitted (S12). What is only encrypted waits for its key."""
+        if isinstance(error, PayloadUnreadable):
+            log.error("%s, which a transaction left, is passed over: %s", id, error)
+            return Executed(replies=[Failed(error)])
+        log.error("%s, which a transaction left, cannot be admitted and is kept as unused: %s", id, error)
+        done = await self._run_due(Intake(1, None, self._now, [id], refused=str(error)))
+        return done if done.replies else Executed(replies=[Done(False, "admitted elsewhere")])
 
     # -- claim
 
@@ -281,15 +329,22 @@ class PostgresStore(PostgresAccess):
         return await self._unharmed(self._run_readable(DueTimers(limit, offer, self._now)))
 
     async def _run_readable(self, body: DueRuns | DueTimers) -> Executed:
-        """Run what is due, and pass over runs that cannot be decrypted: the others go on."""
+        """Run what is due, and pass for a while over runs that break it: the others go on."""
+        body.share.passed_over.update(self._passed_over.now())
         while True:
             try:
                 return await self._run_due(body)
-            except PayloadUnreadable as error:
-                if error.run_id in body.unreadable:
+            except Exception as error:
+                if not is_refusal(error):
                     raise
-                log.error("a due run is passed over: %s", error)
-                body.unreadable.add(error.run_id)
+                blamed = _unreadable(error) or body.share.to_blame
+                if blamed is None and body.share.halve():
+                    continue
+                if blamed is None or blamed in body.share.passed_over:
+                    raise
+                log.error("%s is due and is passed over: %s", blamed, error)
+                body.share.pass_over(blamed)
+                self._passed_over.add(blamed)
 
     async def _run_due(self, body: Callable[[Transaction], Awaitable[Outcome | None]]) -> Executed:
         return self._noted(await self._transactions.run(body))
@@ -446,6 +501,27 @@ class PostgresStore(PostgresAccess):
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
         return self._hints.subscribe(wake) if self._hints is not None else _nothing
+
+
+def _unreadable(error: Exception) -> RunId | None:
+    """The run that cannot be decrypted; the error itself names it."""
+    return RunId(error.run_id) if isinstance(error, PayloadUnreadable) and error.run_id else None
+
+
+class PassedOver:
+    """Runs that broke a batch. Only for a while: whatever is wrong may be put right."""
+
+    def __init__(self) -> None:
+        self._until: dict[RunId, float] = {}
+
+    def add(self, run_id: RunId) -> None:
+        self._until[run_id] = asyncio.get_running_loop().time() + PASSED_OVER_SECONDS
+
+    def now(self) -> set[RunId]:
+        if self._until:
+            moment = asyncio.get_running_loop().time()
+            self._until = {run_id: until for run_id, until in self._until.items() if until > moment}
+        return set(self._until)
 
 
 def _nothing() -> None:

@@ -37,6 +37,7 @@ class Tables:
         self._transaction = transaction
         self._fetch = transaction.fetch
         self._rows = transaction.rows
+        self.ledger_key = transaction.rows.ledger_key
 
     async def holders(self, keys: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], RunId]:
         rows = await self._fetch("select_holders", *_keys(keys))
@@ -105,17 +106,27 @@ class Tables:
                 raise
             raise Rivalled("run id") from error
         await self._write_rare(changes)
-        # Names come last, because inserting one may wait for a rival, and freed ones first, because they may be taken.
-        if changes.names_deleted:
-            rows = [
-                (*key, known.run_id, known.created_at) if known is not None else (*key, None, None)
-                for key, known in changes.names_deleted.items()
-            ]
-            await self._fetch("delete_names", *_keys(rows))  # what a rival changed stays, and the insert meets it
-        if changes.names_inserted:
-            names = [name for _, name in sorted(changes.names_inserted.items())]
-            if len(await self._fetch("insert_names", *arrays(self._rows.columns(names)))) < len(names):
-                raise Rivalled("name")
+        await self._write_names(changes)
+
+    async def _write_names(self, changes: Changes) -> None:
+        """Names come last, because a name may wait for a rival, and freed ones first, because they may be taken."""
+        replaced = replaced_names(changes)
+        inserted = [name for key, name in sorted(changes.names_inserted.items()) if key not in replaced]
+        freed = [
+            (*key, row.run_id, row.created_at) if row is not None else (*key, None, None)
+            for key, row in changes.names_deleted.items()
+            if key not in replaced
+        ]
+        if freed:
+            await self._fetch("delete_names", *_keys(freed))  # what a rival changed stays, and the insert meets it
+        if replaced:
+            await self._put_names("replace_names", replacing_columns(replaced, self._rows))
+        if inserted:
+            await self._put_names("insert_names", self._rows.columns(inserted))
+
+    async def _put_names(self, statement: str, columns: Columns) -> None:
+        if len(await self._fetch(statement, *arrays(columns))) < len(columns[0]):
+            raise Rivalled("name")
 
     async def _write_rare(self, changes: Changes) -> None:
         if changes.chores:
@@ -168,6 +179,25 @@ class Known:
         self.waits = dict(waits)
 
 
+def replaced_names(changes: Changes) -> dict[NameKey, tuple[Name, Name]]:
+    """Names of which the row that was read is put anew, with that row, in the order of the key.
+
+    The answer to a signal id closes it: one statement, and the row stays where it is.
+    """
+    known = changes.names_deleted
+    return {
+        key: (name, before)
+        for key, name in sorted(changes.names_inserted.items())
+        if (before := known.get(key)) is not None
+    }
+
+
+def replacing_columns(replaced: Mapping[NameKey, tuple[Name, Name]], rows: Rows) -> Columns:
+    """What `replace_names` takes: the names, and by what the rows that were read are known."""
+    before = [(row.run_id, row.created_at) for _, row in replaced.values()]
+    return [*rows.columns(name for name, _ in replaced.values()), *_transposed(before)]
+
+
 def parts_of(changes: Changes, known: Known, rows: Rows) -> Iterator[Part]:
     """What most batches write. Each part touches another table or other rows than the rest."""
     if changes.runs_inserted:
@@ -191,7 +221,7 @@ def parts_of(changes: Changes, known: Known, rows: Rows) -> Iterator[Part]:
     if changes.items:
         yield "put_items", rows.columns(item for _, item in sorted(changes.items.items()))
     if changes.entries:
-        yield "insert_pages", rows.page_columns(changes.pages())
+        yield "insert_pages", rows.page_columns(changes.entries)
 
 
 def _touched(changes: Changes, known: Known) -> Mapping[RunId, Run]:

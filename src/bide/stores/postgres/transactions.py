@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -14,6 +14,7 @@ from bide.core.batch import Changes
 from bide.errors import StoreUnavailable
 from bide.stores.postgres.arrays import array
 from bide.stores.postgres.failures import (
+    FAULTS,
     POOLER_STATES,
     Rivalled,
     is_lost_connection,
@@ -22,9 +23,10 @@ from bide.stores.postgres.failures import (
     state_of,
     unavailable,
 )
+from bide.stores.postgres.proving import Proof
 from bide.stores.postgres.sealed import PLAIN, Rows
 from bide.stores.postgres.sessions import Connection, Sessions
-from bide.stores.postgres.statements import BEGIN, of_one_row, together, unless_moved
+from bide.stores.postgres.statements import BEGIN, counted, of_one_row, together, unless_moved
 
 T = TypeVar("T")
 Random = Callable[[], float]
@@ -63,14 +65,16 @@ class Transaction:
         self.changes = changes
 
     async def write_unless_moved(
-        self, changes: Changes, parts: Sequence[Part], version: str, hint: tuple[str, str] | None
+        self, changes: Changes, parts: Sequence[Part], versions: Collection[str], hint: tuple[str, str] | None
     ) -> None:
-        """The same as a transaction of its own, whose first part updates the one run of which *version* was read.
+        """The same as a transaction of its own, whose first part updates the runs of which *versions* were read.
 
-        Raises `asyncpg.DivisionByZeroError` where its row is another by now.
+        Raises `asyncpg.DivisionByZeroError` where a row is another by now.
         """
         texts, parameters = self._prepared(parts)
-        parameters.insert(len(parts[0][1]), version)
+        parameters.insert(len(parts[0][1]), array(sorted(versions)))
+        sizes = {name: len(columns[0]) for name, columns in parts}
+        parameters += [sizes[name] for name in counted(parts)]
         parameters += hint or ()
         self.changes = changes  # before it is sent: the answer may get lost
         self.round_trips += 1
@@ -93,7 +97,7 @@ def _written(value: Any) -> Any:
 
 
 class Lone(NamedTuple, Generic[T]):
-    """What is to be written alone: the first of *parts* updates the run of which *version* was read.
+    """What is to be written alone: the first of *parts* updates the runs of which *versions* were read.
 
     A *hint*, a channel and what to say there, goes out with the commit.
     """
@@ -101,7 +105,7 @@ class Lone(NamedTuple, Generic[T]):
     result: T
     changes: Changes
     parts: Sequence[Part]
-    version: str
+    versions: Collection[str]
     hint: tuple[str, str] | None
 
 
@@ -141,7 +145,7 @@ class Transactions:
     async def _attempt_alone(self, body: Callable[[Transaction], Awaitable[Lone[T] | None]]) -> T | None:
         try:
             connection = await self._sessions.settled()
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        except FAULTS:
             return None
         transaction = Transaction(connection, self._sql, self._rows)
         made: Lone[T] | None = None
@@ -149,7 +153,7 @@ class Transactions:
         try:
             made = await body(transaction)
             if made is not None:
-                await transaction.write_unless_moved(made.changes, made.parts, made.version, made.hint)
+                await transaction.write_unless_moved(made.changes, made.parts, made.versions, made.hint)
             is_clean = True
             return made.result if made is not None else None
         except Exception as error:
@@ -308,14 +312,5 @@ class Transactions:
         return "committed" if await self._shows(connection, transaction) else "aborted"
 
     async def _shows(self, connection: Connection, transaction: Transaction) -> bool:
-        """Whether a page of the ledger that the transaction wrote is there.
-
-        A server that crashed gives out the numbers that it lost again, and so does a replica that was promoted: that a
-        number was committed may be said of somebody else's transaction. A page is like no other, by its hashes. Only
-        the few batches without one, which record nothing of a run, are judged by their number alone.
-        """
-        page = next(iter(transaction.changes.pages()), None) if transaction.changes is not None else None
-        if page is None:
-            return True
-        found = await connection.fetchrow(self._sql["select_page"], page.run_id, page.seq)
-        return found is not None and self._rows.read_page(found) == page
+        assert transaction.changes is not None, "it has a number because something was written"
+        return await Proof(connection, self._sql, self._rows).shows(transaction.changes)

@@ -6,7 +6,7 @@ thousands of rows, and a loop over the fields of each would be most of the work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 
 from bide.core.access import Key, Secret, Workspace
+from bide.core.ledger import LedgerKey, Stored
 from bide.core.records import (
     Chore,
     DeadLetter,
@@ -26,6 +27,7 @@ from bide.core.records import (
     QueueEntry,
     Record,
     Run,
+    RunId,
     Signal,
     StepRow,
     Timer,
@@ -33,7 +35,7 @@ from bide.core.records import (
     Unused,
     Wait,
 )
-from bide.stores.pages import pack, text_or_nothing, unpack
+from bide.stores.pages import pack_entries, text_or_nothing, unpack
 from bide.stores.sealing import Sealing, intake_row
 
 R = TypeVar("R", bound=Record)
@@ -105,16 +107,20 @@ def encoder(record: type[R], fields: Collection[str] | None = None) -> Callable[
 def decoder(record: type[R]) -> Callable[[Row], R]:
     """A function from a row of all fields to the record."""
     hints = get_type_hints(record)
-    columns = (f"{f}={_form(hints[f])[1].format(f'row[{n}]')}" for n, f in enumerate(record.__struct_fields__))
+    columns = (_form(hints[field])[1].format(f"row[{at}]") for at, field in enumerate(record.__struct_fields__))
     function: Callable[[Row], R] = eval(f"lambda row: record({', '.join(columns)})", {**_NAMES, "record": record})
     return function
 
 
 _FIXED_OF_RUN = {
-    "workspace", "id", "input", "created_at", "correlation_key", "correlation_scope",
-    "parent_id", "parent_wait", "child_no", "retry_of", "redact", "trace",
+    "workspace", "id", "definition", "version", "style", "input", "created_at", "queue", "priority",
+    "correlation_key", "correlation_scope", "parent_id", "parent_wait", "child_no", "cleanup_seconds", "retry_of",
+    "tags", "redact", "trace",
 }  # fmt: skip
-_FIXED_OF_WAIT = {"workspace", "run_id", "no", "kind", "opened_at"}
+_FIXED_OF_WAIT = {
+    "workspace", "run_id", "no", "key", "kind", "opened_at", "names", "seen", "on_timeout", "expected",
+    "cancel_children",
+}  # fmt: skip
 
 CHANGING_OF_RUN = tuple(field for field in Run.__struct_fields__ if field not in _FIXED_OF_RUN)
 CHANGING_OF_WAIT = tuple(field for field in Wait.__struct_fields__ if field not in _FIXED_OF_WAIT)
@@ -147,8 +153,9 @@ event_row, event_of = encoder(EventRow), decoder(EventRow)
 listener_row, listener_of = encoder(Listener), decoder(Listener)
 
 
-def page_row(page: LedgerPage) -> Row:
-    return page.run_id, page.seq, pack(page.entries)
+def page_row(page: tuple[RunId, Sequence[Stored]]) -> Row:
+    run_id, entries = page
+    return run_id, entries[0].seq, pack_entries(entries)
 
 
 def page_of(row: Row) -> LedgerPage:
@@ -159,8 +166,9 @@ def page_of(row: Row) -> LedgerPage:
 class Rows:
     """The rows of records that hold users' data: as they are, or sealed (G4)."""
 
-    def __init__(self, sealing: Sealing | None = None) -> None:
+    def __init__(self, sealing: Sealing | None = None, ledger_key: LedgerKey | None = None) -> None:
         self.sealing = sealing
+        self.ledger_key = ledger_key  # what the ends of ledgers are signed with
         self.run_row, self.run_of = self._pair(run_row, run_of)
         self.run_change = self._writing(run_change, _FIXED_OF_RUN)
         self.wait_row, self.wait_of = self._pair(wait_row, wait_of)
@@ -178,6 +186,10 @@ class Rows:
         self.listener_row, self.listener_of = self._pair(listener_row, listener_of)
         self.page_row = page_row if sealing is None else self._sealed_page
         self.page_of = page_of if sealing is None else self._opened_page
+
+    def opened(self, record: type[Record], identity: tuple[Any, ...], name: str, text: str | None) -> str | None:
+        """One field of a row that is not read whole."""
+        return text if self.sealing is None or text is None else self.sealing.open_of(record, identity, name, text)
 
     def intake_text(self, id: str, text: str) -> str:
         return text if self.sealing is None else self.sealing.seal_text(intake_row(id), "command", text)
@@ -204,9 +216,10 @@ class Rows:
     def _writing(self, write: Callable[[R], Row], fixed: Collection[str] = ()) -> Callable[[R], Row]:
         return write if self.sealing is None else self.sealing.writing(write, fixed=fixed)
 
-    def _sealed_page(self, page: LedgerPage) -> Row:
+    def _sealed_page(self, page: tuple[RunId, Sequence[Stored]]) -> Row:
         assert self.sealing is not None
-        return page.run_id, page.seq, self.sealing.seal_page(page.run_id, page.seq, pack(page.entries))
+        run_id, seq, packed = page_row(page)
+        return run_id, seq, self.sealing.seal_page(run_id, seq, packed)
 
     def _opened_page(self, row: Row) -> LedgerPage:
         run_id, seq, page = row

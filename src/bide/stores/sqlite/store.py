@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import AbstractAsyncContextManager
@@ -21,9 +22,9 @@ from bide.core.commands import (
     FireTimer,
     Offer,
     Start,
-    admission,
-    encode_intake,
 )
+from bide.core.intake import admission, encode_intake, refusal
+from bide.core.ledger import LedgerKey
 from bide.core.outside import ItemKey
 from bide.core.records import (
     OPEN_INTERACTION,
@@ -67,6 +68,7 @@ from bide.stores.sqlite.tables import Tables
 from bide.stores.transaction import merge, transact
 
 T = TypeVar("T")
+log = logging.getLogger("bide.sqlite")
 
 SYNCHRONOUS = ("FULL", "EXTRA", "NORMAL", "OFF")
 LONGEST_RENEWAL = timedelta(seconds=10)
@@ -77,7 +79,8 @@ class SqliteStore(SqliteAccess):
 
     With `synchronous="FULL"` a commit that was acknowledged survives a loss of power; `NORMAL` keeps that promise
     only for a crash of the process. *now* is the clock, the wall clock unless told. *allow_network* opens the file
-    even on a network file system, where SQLite cannot keep it safe. *codec* encrypts users' data.
+    even on a network file system, where SQLite cannot keep it safe. *codec* encrypts users' data,
+    *ledger_key* signs the ends of ledgers.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class SqliteStore(SqliteAccess):
         poll_seconds: float = 0.025,
         allow_network: bool = False,
         codec: Codec | None = None,
+        ledger_key: LedgerKey | None = None,
     ) -> None:
         if not path or path == ":memory:" or path.startswith("file:"):
             raise BadConfiguration(f"{path!r} is no path of a file; use the memory store where nothing is to be kept")
@@ -101,10 +105,11 @@ class SqliteStore(SqliteAccess):
         self._synchronous = synchronous.upper()
         self._poll_seconds = poll_seconds
         self._allow_network = allow_network
-        self._rows = rows.Rows(Sealing(codec)) if codec is not None else rows.PLAIN
+        self._rows = rows.Rows(Sealing(codec) if codec is not None else None, ledger_key)
         self._lanes: tuple[Writer, Readers, Hints] | None = None
         self._process = os.getpid()
         self.round_trips = 0
+        self.batches_at_once = 1
 
     async def open(self) -> None:
         if self._lanes is not None:
@@ -195,10 +200,24 @@ class SqliteStore(SqliteAccess):
 
         def work(tables: Tables, now: datetime) -> Executed:
             left = tables.connection.execute(SQL["oldest_intake"], (limit,)).fetchall()
-            commands = [admission(str(id), self._rows.intake_of(str(id), str(text))) for id, text in left]
-            return _batch(tables, commands, now, offer)
+            texts = dict(self._readable(left))
+            done = _batch(tables, [admission(id, text) for id, text in texts.items()], now, offer)
+            for at, (id, text) in enumerate(texts.items()):
+                reply = done.replies[at]
+                if isinstance(reply, Failed) and not isinstance(reply.error, PayloadUnreadable):
+                    log.error("%s, which a transaction left, cannot be admitted and is kept as unused", id)
+                    merge(done, [at], _batch(tables, [refusal(id, text, str(reply.error))], now, None))
+            return done
 
         return await self._write(work)
+
+    def _readable(self, left: Iterable[Sequence[Any]]) -> Iterator[tuple[str, str]]:
+        """What was left in the intake; what is only encrypted waits there for its key."""
+        for id, text in left:
+            try:
+                yield str(id), self._rows.intake_of(str(id), str(text))
+            except PayloadUnreadable as error:
+                log.error("%s, which a transaction left, is passed over: %s", id, error)
 
     # -- due
 
@@ -457,7 +476,7 @@ def _batch(
         return Executed(replies=[])
     try:
         with tables.savepoint():
-            return transact(tables, commands, now, offer, expired)
+            return transact(tables, commands, now, offer, expired, tables.rows.ledger_key)
     except Exception as error:
         if explain("", error) is not None and not isinstance(error, PayloadUnreadable):
             raise  # the file is at fault, not a command

@@ -84,6 +84,8 @@ class Tables:
         return [self.rows.step_of(row) for row in self._by_id("load_steps", ids)]
 
     def load_interactions(self, keys: Collection[ItemKey]) -> Iterable[Interaction]:
+        if len({key[:2] for key in keys}) == len(keys):  # a single one of each wait
+            return [self.rows.interaction_of(row) for row in self.connection.executemany(SQL["load_interaction"], keys)]
         return [self.rows.interaction_of(row) for row in self._by_item("load_interactions", keys)]
 
     def load_chores(self, ids: Collection[str]) -> Iterable[Chore]:
@@ -158,7 +160,7 @@ class Tables:
         self._put("delete_step", "put_step", changes.steps, self.rows.step_row, lambda key: key)
         self._many("put_unit", map(rows.unit_row, changes.units.values()))
         self._many("put_item", map(self.rows.item_row, changes.items.values()))
-        self._many("insert_page", map(self.rows.page_row, changes.pages()))
+        self._many("insert_page", map(self.rows.page_row, changes.entries.items()))
         self._many("insert_unused", map(self.rows.unused_row, changes.unused))
         self._many("delete_unused", changes.unused_deleted)
         self._many("delete_intake", ((id,) for id in changes.intake_deleted))

@@ -88,10 +88,9 @@ class Deliveries:
         assert [signal.received_at for signal in there] == [clock() - HOUR] * 3 + [clock()]
 
     async def test_a_number_in_the_inbox_is_never_given_twice(self, store: Store) -> None:
-        turn = await running(store)
-        await store.execute([a_signal()])
-        [signal] = await store.inbox("run_1")
-        await store.execute([a_commit(turn, going_on(), used=[signal])])
+        await parked(store)
+        turn = await woken(store)
+        await store.execute([a_commit(turn, going_on(), used=turn.inbox)])
 
         await store.execute([a_signal()])
 
@@ -195,7 +194,7 @@ class Deliveries:
         done = await store.execute([many(a_signal("run_1"), a_signal("run_2"))], an_offer())
 
         receipts = told(Receipts, done.replies[0]).receipts
-        assert [receipt.outcome for receipt in receipts] == ["woke", "no_target"]
+        assert [receipt.outcome for receipt in receipts] == ["ignored", "no_target"]
         assert done.turns == {}
         assert await visible_rows(store) == before
 
@@ -221,7 +220,7 @@ class Deliveries:
 
         done = await store.execute([a_commit(turn, ending()), many(a_signal("run_2"), a_signal_by_key("order-7"))])
 
-        assert [receipt.outcome for receipt in told(Receipts, done.replies[1]).receipts] == ["woke", "no_target"]
+        assert [receipt.outcome for receipt in told(Receipts, done.replies[1]).receipts] == ["ignored", "no_target"]
         assert await store.inbox("run_2") == []
         assert (await row(store, "run_2")).status == "waiting"
 

@@ -124,6 +124,23 @@ class Intake:
         assert sorted(kept.reason for kept in await store.unused("default", limit=9)) == ["cancelled", "duplicate_run"]
         assert await store.admit(9) == Executed(replies=[])
 
+    async def test_what_no_store_can_hold_is_kept_for_an_operator_and_its_neighbours_are_admitted(
+        self, store: Store
+    ) -> None:
+        async with a_transaction(store) as connection:
+            await store.leave(connection, a_start("run_1"))
+            await store.leave(connection, a_start("run_2", priority=2**63))
+            await store.leave(connection, a_start("run_3"))
+
+        done = await store.admit(9)
+
+        assert kinds(done) == ["Started", "Done", "Started"]
+        [kept] = await store.unused("default", limit=9)
+        assert (kept.id, kept.name, kept.payload) == ("run_2", "order", '{"n":1}')
+        assert kept.reason.startswith("refused: ")
+        assert await store.admit(9) == Executed(replies=[])
+        assert await store.count_runs(None) == {"ready": 2}
+
     async def test_the_same_command_left_and_sent_is_executed_once(self, store: Store) -> None:
         await started(store, "run_1")
         signal = a_signal("run_1", dedup_key="d-1")

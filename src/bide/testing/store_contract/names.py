@@ -258,9 +258,10 @@ class Names:
         assert [kept.reason for kept in await store.unused("default", limit=9)] == ["dedup_conflict"]
 
     async def test_a_dedup_key_is_known_after_the_signal_was_used_and_after_the_run_ended(self, store: Store) -> None:
-        turn = await running(store)
-        await store.execute([a_signal(dedup_key="d-1")])
-        await store.execute([a_commit(turn, going_on(), used=await store.inbox("run_1"))])
+        await parked(store)
+        turns = (await store.execute([a_signal(dedup_key="d-1")], an_offer())).turns
+        turn = turns[RunId("run_1")]
+        await store.execute([a_commit(turn, going_on(), used=turn.inbox)])
         assert outcomes(await store.execute([a_signal(dedup_key="d-1")])) == ["duplicate"]
 
         await cancelled(store)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 
 from bide.core.commands import CancelChildren, Started
 from bide.core.records import RunId
-from bide.stores.interface import RunFilter, Store, WaitFilter
+from bide.stores.interface import MOST_UNUSED_OF_WAIT, RunFilter, Store, WaitFilter
 from bide.testing.store_contract.making import (
     HOUR,
     MINUTE,
@@ -183,6 +184,21 @@ class Retention:
         assert await store.trim_unused(3 * MINUTE, 99, 9) == 1
         assert await store.trim_unused(3 * MINUTE, 99, 9) == 0
         assert [unused.id for unused in await store.unused("default", limit=9)] == ["msg_2", "msg_3", "msg_4"]
+
+    async def test_the_newest_kept_arrivals_of_each_wait_stay(self, store: Store, clock: VirtualClock) -> None:
+        """S12: 100 for a wait or an interaction; a correlation key has no such limit."""
+        targets = ("wait_1_1", "int_1_1_0", "order:1")
+        for n in range(MOST_UNUSED_OF_WAIT + 2):
+            await store.execute([an_unused(f"msg_{n:03}_{target}", clock(), target=target) for target in targets])
+            clock.advance(timedelta(seconds=1))
+
+        assert await store.trim_unused(HOUR, 10_000, 10_000) == 4
+
+        kept = Counter(unused.target for unused in await store.unused("default", limit=1000))
+        assert kept == {"wait_1_1": 100, "int_1_1_0": 100, "order:1": 102}
+        assert not {"msg_000_wait_1_1", "msg_001_int_1_1_0"} & {
+            unused.id for unused in await store.unused("default", limit=1000)
+        }
 
     async def test_the_newest_kept_arrivals_of_each_workspace_stay(self, store: Store, clock: VirtualClock) -> None:
         for n in range(4):

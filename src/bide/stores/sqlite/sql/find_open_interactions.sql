@@ -7,7 +7,7 @@ SELECT item.workspace, item.run_id, item.no, item.item, item.status, item.opened
   FROM interactions AS item
   JOIN waits AS wait ON wait.run_id = item.run_id AND wait.no = item.no
  WHERE item.workspace = :workspace
-   AND item.status IN ('pending', 'dispatching', 'waiting')
+   AND item.closed_at IS NULL
    AND (item.run_id, item.no, item.item) > (:after_run, :after_no, :after_item)
    AND (:run_id IS NULL OR item.run_id = :run_id)
    AND item.status IN (SELECT value FROM json_each(:statuses))

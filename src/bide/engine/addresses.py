@@ -1,4 +1,4 @@
-"""Where a request may go: to public addresses, unless the author allows others."""
+"""Where a request may go: to public addresses, unless somebody who may say so allows others (T57)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from bide.engine.settings import names_of
 from bide.errors import BadConfiguration
 
 # The last 32 bits of these are an IPv4 address that the request would end at: NAT64, and the old compatible form.
@@ -69,6 +70,17 @@ def _carried(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     return address.ipv4_mapped or address.sixtofour
 
 
+def is_listed(name: str, listed: str) -> bool:
+    """Whether a setting that lists names, such as `private_hosts`, has this one.
+
+    >>> is_listed("pay.shop.internal", "localhost, *.shop.internal"), is_listed("shop.internal", "*.shop.internal")
+    (True, False)
+    """
+    names = names_of(listed)
+    ends = tuple(each.removeprefix("*") for each in names if each.startswith("*."))
+    return "*" in names or name in names or name.endswith(ends or ("\0",))
+
+
 async def find(url: str, *, allow_private: bool) -> Target:
     """Look the name up; raises `RefusedAddress`, or `OSError` where it leads nowhere."""
     parts = urlsplit(url)
@@ -82,9 +94,7 @@ async def find(url: str, *, allow_private: bool) -> Target:
     if not allow_private:
         refused = [address for address in addresses if not is_public(ipaddress.ip_address(address))]
         if refused:
-            raise RefusedAddress(
-                f"{name} leads to {refused[0]}, which is no public address; allow_private=True allows it"
-            )
+            raise RefusedAddress(f"{name} leads to {refused[0]}, which is no public address")
     address = addresses[0]
     literal = f"[{address}]" if ":" in address else address
     shown = f"[{name}]" if ":" in name else name

@@ -1,14 +1,15 @@
-"""A client's command before the app's policies: allowed, denied, or put before a person first (G1)."""
+"""A command before the app's policies: allowed, denied, or put before a person first (G1)."""
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import NoReturn, TypeVar, cast
 
 import msgspec
 
-from bide.core.approvals import APPROVAL, Asked, encode_command
-from bide.core.commands import AnyCommand, Complete, Deliver, Emit, NoteDenial, Once, Start
+from bide.core.approvals import APPROVAL, Asked, approval_key, encode_command
+from bide.core.commands import AnyCommand, Complete, Deliver, DuplicateRun, Emit, NoteDenial, Once, Start
 from bide.core.durations import parse_duration
 from bide.core.governing import Action, Allow, Deny, NeedsApproval, about, actions_of
 from bide.core.records import RunId, Wait
@@ -17,17 +18,19 @@ from bide.engine.runtime import Runtime, in_own_transaction
 from bide.errors import ApprovalNeeded, PolicyDenied
 from bide.stores.interface import WaitFilter
 
+log = logging.getLogger("bide.policy")
+
 C = TypeVar("C", bound=AnyCommand)
 MOST_WAITS = 1000
 
 
-async def governed(runtime: Runtime, command: C) -> C:
-    """The command with the verdict of the policies in it.
+async def governed(runtime: Runtime, command: C, event_id: str | None = None) -> C:
+    """The command with the verdict of the policies in it; *event_id* is the event that brings it about.
 
     Raises `PolicyDenied`, with the denial on record, and `ApprovalNeeded`, with a run that asks for it.
     """
     if isinstance(command, Emit):
-        return cast(C, await _with_allowed_starts(runtime, command))
+        return cast(C, await with_allowed_starts(runtime, command))
     notes = []
     for found in actions_of(command):
         action = await _looked_up(runtime, found, command)
@@ -38,16 +41,18 @@ async def governed(runtime: Runtime, command: C) -> C:
             case Deny():
                 await _refuse(runtime, command, action, verdict.reason)
             case NeedsApproval():
-                await _ask(runtime, command, action, verdict)
+                await _ask(runtime, command, action, verdict, event_id)
     return msgspec.structs.replace(command, verdict="; ".join(notes)) if notes else command
 
 
-async def _with_allowed_starts(runtime: Runtime, command: Emit) -> Emit:
-    """An event is a fact and is not denied; what it would start may be, each for itself."""
+async def with_allowed_starts(runtime: Runtime, command: Emit) -> Emit:
+    """An event is a fact and is not denied; what it would start may be, each for itself, whoever emits it."""
+    if not runtime.registry.governor.is_asked:
+        return command
     allowed = []
     for start in command.starts:
         with suppress(PolicyDenied):  # it is on record, or somebody is asked
-            allowed.append(await governed(runtime, start))
+            allowed.append(await governed(runtime, start, command.event_id))
     return msgspec.structs.replace(command, starts=tuple(allowed))
 
 
@@ -79,6 +84,13 @@ def _target(action: Action) -> str:
     return target or ", ".join(action.names)
 
 
+def _concerned(action: Action) -> RunId | None:
+    """The run whose ledger has the denial. What was to start is no run; who wanted to start it may be one."""
+    if action.kind != "start":
+        return RunId(action.run_id) if action.run_id is not None else None
+    return RunId(action.principal.removeprefix("run:")) if action.principal.startswith("run:") else None
+
+
 async def _refuse(runtime: Runtime, command: AnyCommand, action: Action, reason: str) -> NoReturn:
     denied = NoteDenial(
         workspace=action.workspace,
@@ -89,15 +101,18 @@ async def _refuse(runtime: Runtime, command: AnyCommand, action: Action, reason:
         reason=reason,
         target=_target(action),
         payload=msgspec.json.encode(action.data).decode(),
-        run_id=RunId(action.run_id) if action.run_id is not None and action.kind != "start" else None,
+        run_id=_concerned(action),
     )
+    log.info("%s may not %s %s: %s", action.principal, action.kind, denied.target, reason)
     if not in_own_transaction.get():  # whose lock the record would wait for
         await runtime.committer.submit(denied)
     raise PolicyDenied(action.kind, denied.target, reason)
 
 
-async def _ask(runtime: Runtime, command: AnyCommand, action: Action, needed: NeedsApproval) -> NoReturn:
-    """Start the run that asks; what was to happen waits in it."""
+async def _ask(
+    runtime: Runtime, command: AnyCommand, action: Action, needed: NeedsApproval, event_id: str | None
+) -> NoReturn:
+    """Start the run that asks; what was to happen waits in it. A repeat finds the run that asks already."""
     text = encode_command(command)
     if text is None or in_own_transaction.get():
         await _refuse(runtime, command, action, f"it needs an approval, and cannot wait for one: {needed.title}")
@@ -124,9 +139,12 @@ async def _ask(runtime: Runtime, command: AnyCommand, action: Action, needed: Ne
         step=definition.first_step,
         input=definition.encode_input(asked, runtime.settings.max_payload_bytes),
         redact="command",  # people need not see it, and it may have what its definition hides
+        correlation_key=approval_key(command, event_id),
+        correlation_scope="live" if event_id is None else "forever",  # an event happens once
     )
-    await runtime.committer.submit(start)
-    raise ApprovalNeeded(action.kind, asked.target, needed.title, start.run_id)
+    reply = (await runtime.committer.submit(start)).reply
+    asking = reply.holder if isinstance(reply, DuplicateRun) else start.run_id
+    raise ApprovalNeeded(action.kind, asked.target, needed.title, asking)
 
 
 async def _hidden(runtime: Runtime, action: Action) -> str | None:

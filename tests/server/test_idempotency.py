@@ -1,0 +1,206 @@
+"""H2 as a table: every POST under an idempotency key, made again with the same body, and with another."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from bide.server import ENDPOINTS
+from bide.testing import world
+from tests.server.test_every_status import ASKED, LETTER, NO, RUN, SIGNAL, WAIT, YES, Desk, app
+
+Prepared = tuple[str, Any, Any]  # the path, a body, and another one that could be taken as well
+Prepare = Callable[[Desk], Awaitable[Prepared]]
+
+
+async def _complete(desk: Desk) -> Prepared:
+    return f"/v1/signals/gate-{await desk.run('gate')}/complete", {"data": YES}, {"data": NO}
+
+
+async def _hold(desk: Desk) -> Prepared:
+    return f"/v1/signals/{desk.fresh()}/complete", {"data": 1, "hold": "10m"}, {"data": 2, "hold": "10m"}
+
+
+async def _start(desk: Desk) -> Prepared:
+    return "/v1/runs", {"definition": "order"}, {"definition": "order", "input": 1}
+
+
+async def _signal(desk: Desk) -> Prepared:
+    return f"/v1/runs/{await desk.run('order')}/signals", {"name": "a"}, {"name": "b"}
+
+
+async def _by_key(desk: Desk) -> Prepared:
+    key = desk.fresh()
+    await desk.run("order", correlation_key=key)
+    return "/v1/signals", {"correlation_key": key, "name": "a"}, {"correlation_key": key, "name": "b"}
+
+
+async def _start_or_signal(desk: Desk) -> Prepared:
+    body = {"correlation_key": desk.fresh(), "name": "a", "start": {"definition": "order"}}
+    return "/v1/signals", body, {**body, "name": "b"}
+
+
+async def _many(desk: Desk) -> Prepared:
+    run = await desk.run("order")
+    one, other = ({"signals": [{"target": run, "name": name}]} for name in "ab")
+    return "/v1/signals/many", one, other
+
+
+async def _cancel(desk: Desk) -> Prepared:
+    return f"/v1/runs/{await desk.run('order')}/cancel", {"reason": "a"}, {"reason": "b"}
+
+
+async def _retry_failed(desk: Desk) -> Prepared:
+    return f"/v1/runs/{await desk.run('broken')}/retry", {}, {"from_step": None}
+
+
+async def _retry_held(desk: Desk) -> Prepared:
+    for _ in range(2):
+        desk.world.crash_at("drink", "before")
+    return f"/v1/runs/{await desk.run('poison')}/retry", {}, {"from_step": "drink"}
+
+
+async def _event(desk: Desk) -> Prepared:
+    return "/v1/events", {"name": "news.a", "data": 1}, {"name": "news.a", "data": 2}
+
+
+async def _event_with_id(desk: Desk) -> Prepared:
+    return "/v1/events", {"name": "news.a", "id": desk.fresh()}, {"name": "news.a", "id": desk.fresh()}
+
+
+async def _answer(desk: Desk) -> Prepared:
+    return f"{await desk.task()}/complete", {"data": YES}, {"data": NO}
+
+
+async def _answer_wait(desk: Desk) -> Prepared:
+    return f"{await desk.wait()}/complete", {"data": YES}, {"data": NO}
+
+
+async def _claim(desk: Desk) -> Prepared:
+    return f"{await desk.task()}/claim", {"by": "ann"}, {"by": "bob"}
+
+
+async def _release(desk: Desk) -> Prepared:
+    path = await desk.task()
+    await desk.posted(f"{path}/claim", {"by": "ann"})
+    return f"{path}/release", {"by": "ann"}, {"by": "bob"}
+
+
+async def _assign(desk: Desk) -> Prepared:
+    return f"{await desk.task()}/assign", {"assignee": "ann"}, {"assignee": "bob"}
+
+
+def _with_reason(path: Callable[[Desk], Awaitable[str]], last: str) -> Prepare:
+    async def prepared(desk: Desk) -> Prepared:
+        return f"{await path(desk)}/{last}", {"reason": "a"}, {"reason": "b"}
+
+    return prepared
+
+
+async def _heartbeat(desk: Desk) -> Prepared:
+    return f"{await desk.wait()}/heartbeat", {}, " {}"
+
+
+async def _readdress(desk: Desk) -> Prepared:
+    return await desk.unused(), {"target": await desk.run("order")}, {"target": await desk.run("order")}
+
+
+def _letter(last: str) -> Prepare:
+    async def prepared(desk: Desk) -> Prepared:
+        return f"{await desk.letter()}/{last}", {}, " {}"
+
+    return prepared
+
+
+POSTS: list[tuple[str, Prepare]] = [
+    (f"{SIGNAL}/{{signal_id}}/complete", _complete),
+    (f"{SIGNAL}/{{signal_id}}/complete", _hold),
+    ("/v1/runs", _start),
+    (f"{RUN}/signals", _signal),
+    (SIGNAL, _by_key),
+    (SIGNAL, _start_or_signal),
+    (f"{SIGNAL}/many", _many),
+    (f"{RUN}/cancel", _cancel),
+    (f"{RUN}/retry", _retry_failed),
+    (f"{RUN}/retry", _retry_held),
+    ("/v1/events", _event),
+    ("/v1/events", _event_with_id),
+    (f"{ASKED}/complete", _answer),
+    (f"{ASKED}/claim", _claim),
+    (f"{ASKED}/release", _release),
+    (f"{ASKED}/assign", _assign),
+    (f"{ASKED}/fail", _with_reason(Desk.task, "fail")),
+    (f"{WAIT}/complete", _answer_wait),
+    (f"{WAIT}/fail", _with_reason(Desk.wait, "fail")),
+    (f"{WAIT}/cancel", _with_reason(Desk.wait, "cancel")),
+    (f"{WAIT}/heartbeat", _heartbeat),
+    ("/v1/unused/{unused_id}/readdress", _readdress),
+    (f"{LETTER}/retry", _letter("retry")),
+    (f"{LETTER}/discard", _letter("discard")),
+]
+
+
+def test_every_post_is_in_the_table() -> None:
+    """A resume link is its own key: the same body again is a duplicate, another one is refused (law 5)."""
+    posts = {endpoint.path for endpoint in ENDPOINTS if endpoint.method == "POST"}
+    assert {path for path, _ in POSTS} == posts - {"/resume/{token}"}
+
+
+async def post(desk: Desk, path: str, body: Any, key: str) -> httpx.Response:
+    sent: dict[str, Any] = {"content": body} if isinstance(body, str) else {"json": body}
+    return await desk.http.post(path, headers={"Idempotency-Key": key}, **sent)
+
+
+async def test_H2_the_same_key_and_body_gets_the_first_answer_and_another_body_409(store_url: str) -> None:
+    async with world(app, store_url, max_claims=2) as w:
+        desk = Desk(w)
+        for call, prepare in POSTS:
+            label = f"{call}, {prepare.__name__}"
+            path, body, other = await prepare(desk)
+            key = desk.fresh("key")  # one for each: not every path has an id
+            first, again = await post(desk, path, body, key), await post(desk, path, body, key)
+            assert first.is_success, (label, first.text)
+            assert (again.status_code, said(again)) == (first.status_code, said(first)), label
+            conflict = await post(desk, path, other, key)
+            assert (conflict.status_code, conflict.json()["code"]) == (409, "idempotency_conflict"), label
+
+
+def said(response: httpx.Response) -> Any:
+    """The answer, but for what says that it is a repeat. A run or a wait is shown as it is now, so by its id alone."""
+    found = response.json()
+    if "status" in found and "definition" not in found:
+        return found["id"]
+    for receipt in (found, *found.get("receipts", ())):
+        receipt.pop("duplicate", None)
+        receipt.pop("outcome", None)
+    return found
+
+
+@pytest.mark.parametrize("retention", ["1d", "30d"])
+async def test_H2_a_key_is_known_for_seven_days_also_where_runs_are_not(store_url: str, retention: str) -> None:
+    """Kept 7 days, and not longer."""
+    async with world(app, store_url, retention=retention) as w:
+        http, body = w.http(), {"definition": "echo", "input": YES}
+        first = (await http.post("/v1/runs", json=body, headers={"Idempotency-Key": "k"})).json()["id"]
+        await w.advance("6d")
+        again = await http.post("/v1/runs", json=body, headers={"Idempotency-Key": "k"})
+        assert (again.status_code, again.json()["id"]) == (201, first)
+        await w.advance("2d")
+        new = await http.post("/v1/runs", json=body, headers={"Idempotency-Key": "k"})
+        assert new.json()["id"] != first
+
+
+async def test_H2_the_repeat_of_a_release_is_one_also_after_the_run_has_failed(store_url: str) -> None:
+    async with world(app, store_url, max_claims=2) as w:
+        desk = Desk(w)
+        path, body, _ = await _retry_held(desk)
+        stubbed = w.stub("drink", raises=RuntimeError("no"))
+        first = await desk.http.post(path, json=body, headers={"Idempotency-Key": "k"})
+        await w.advance("1d")
+        again = await desk.http.post(path, json=body, headers={"Idempotency-Key": "k"})
+        assert stubbed
+        assert (await w.get(first.json()["id"])).status == "failed"
+        assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])

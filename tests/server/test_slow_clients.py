@@ -1,0 +1,138 @@
+"""Clients that send slowly, a byte at a time: they hold a connection for so long, and not longer (T31, T42)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from bide.server import ENDPOINTS
+from bide.server.listening import Patience, listen, listener
+from bide.server.router import Api
+from bide.testing import world
+from tests.server.shop import app
+
+PATIENCE = Patience(head=0.2, body=0.4, farewell=0.1)
+API_SECONDS = 0.1  # that the API waits for a body
+TEST_SECONDS = 20.0  # in which a connection that nobody bounds would still be open
+HALF = b"Host: localhost\r\nContent-Length: 500000\r\n"
+
+
+@contextlib.asynccontextmanager
+async def served() -> AsyncIterator[tuple[int, str]]:
+    """A server on a port, and a good key."""
+    async with world(app) as w:
+
+        async def opened() -> Any:
+            return w.runtime
+
+        http = w.http()
+        await http.get("/v1/runs")  # its key is stored with its first request
+        stopped, port = asyncio.Event(), asyncio.get_running_loop().create_future()
+        server = listener(Api(opened, ENDPOINTS, body_seconds=API_SECONDS), "127.0.0.1", 0, patience=PATIENCE)
+        serving = asyncio.create_task(listen(server, stopped, port.set_result))
+        try:
+            yield await port, http.headers["Authorization"]
+        finally:
+            stopped.set()
+            await serving
+
+
+async def trickled(port: int, begin: bytes, byte: bytes = b" ") -> bytes:
+    """What is answered to somebody who begins so and goes on byte by byte until the connection is closed."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(begin)
+    answer, reading = bytearray(), asyncio.create_task(reader.read(65536))
+    async with asyncio.timeout(TEST_SECONDS):
+        while True:
+            with contextlib.suppress(ConnectionError):
+                writer.write(byte)
+                await writer.drain()
+            await asyncio.wait({reading}, timeout=0.02)
+            if not reading.done():
+                continue
+            if reading.exception() is not None or not reading.result():
+                break
+            answer += reading.result()
+            reading = asyncio.create_task(reader.read(65536))
+    writer.transport.abort()
+    return bytes(answer)
+
+
+BODIES = {
+    "no key": (b"POST /v1/runs HTTP/1.1\r\n" + HALF + b"\r\n", 401),
+    "no such path": (b"POST /nope HTTP/1.1\r\n" + HALF + b"\r\n", 404),
+    "a forged token": (b"POST /resume/a.b.c HTTP/1.1\r\n" + HALF + b"\r\n", 408),
+    "a good key": (b"POST /v1/runs HTTP/1.1\r\nAuthorization: KEY\r\n" + HALF + b"\r\n", 408),
+    "chunks": (
+        b"POST /v1/runs HTTP/1.1\r\nAuthorization: KEY\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n10000\r\n",
+        408,
+    ),
+    "too much": (
+        b"POST /v1/runs HTTP/1.1\r\nAuthorization: KEY\r\nHost: localhost\r\nContent-Length: 50000000\r\n\r\n",
+        413,
+    ),
+    "a GET": (b"GET /healthz HTTP/1.1\r\n" + HALF + b"\r\n", 200),
+    "a stream": (b"GET /v1/stream HTTP/1.1\r\nAuthorization: KEY\r\n" + HALF + b"\r\n", 200),
+}
+
+
+@pytest.mark.parametrize("what", BODIES)
+async def test_T42_a_body_that_trickles_does_not_hold_its_connection(what: str) -> None:
+    begin, status = BODIES[what]
+    async with served() as (port, key):
+        answer = await trickled(port, begin.replace(b"KEY", key.encode()))
+
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert b"connection: close" in answer.lower()
+
+
+@pytest.mark.parametrize("begin", [b"", b"GET / HTTP/1.1\r\nX-Slow: ", b"\r\n"], ids=["nothing", "half", "lines"])
+async def test_T42_a_head_that_trickles_does_not_hold_its_connection(begin: bytes) -> None:
+    async with served() as (port, _):
+        answer = await trickled(port, begin, b"\r\n" if begin == b"\r\n" else b"a")
+
+    assert answer.startswith((b"HTTP/1.1 408 ", b"HTTP/1.1 400 "))
+
+
+@pytest.mark.parametrize("after", [b"GET /healthz HTTP/1.1\r\nX-Slow: ", b"\r\n"], ids=["a head", "lines"])
+async def test_T42_what_trickles_after_an_answer_does_not_hold_the_connection(after: bytes) -> None:
+    async with served() as (port, _):
+        good = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        answer = await trickled(port, good + after, after[-2:] if after == b"\r\n" else b"a")
+
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_request_that_comes_in_pieces_keeps_its_connection() -> None:
+    """A body that comes after its head, as most clients send it, is as good as one that comes with it."""
+    async with served() as (port, key):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        body = b'{"definition": "order"}'
+        head = f"POST /v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: {key}\r\nContent-Length: {len(body)}\r\n\r\n"
+        for _ in range(2):
+            for part in (head.encode(), body[:5], body[5:]):
+                writer.write(part)
+                await writer.drain()
+            answer = await reader.readuntil(b"\r\n\r\n")
+            length = int(answer.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+            await reader.readexactly(length)
+            assert answer.startswith(b"HTTP/1.1 201 ")
+            assert b"connection: close" not in answer.lower()
+        writer.transport.abort()
+
+
+async def test_T31_who_sends_too_much_can_read_that_it_was_too_much() -> None:
+    """The connection is closed, but not under the answer."""
+    async with served() as (port, key):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST /v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: {key}\r\nContent-Length: 4000000\r\n\r\n"
+        writer.write(head.encode() + b" " * 4_000_000)
+        answer = await reader.read()
+        writer.transport.abort()
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"payload_too_large" in answer
