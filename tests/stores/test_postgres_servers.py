@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import secrets
 import socket
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 
 from bide.errors import BadConfiguration, StoreUnavailable
-from bide.stores.postgres import PostgresStore, migrate
+from bide.stores.postgres import PostgresStore, migrate, transactions
 from bide.stores.postgres.address import parse
+from bide.stores.postgres.hints import Hints
+from bide.stores.postgres.sessions import Sessions
+from bide.stores.postgres.statements import BEGIN
 from bide.testing.store_contract.making import (
     MINUTE,
     a_commit,
@@ -28,7 +35,9 @@ from bide.testing.store_contract.making import (
 )
 from tests.support.postgres import PostgresServer, available_postgres, connect, split_schema, temporary_folder
 from tests.support.proxy import CuttingProxy, PoolingProxy
+from tests.support.staging import until
 
+POOLED = 3
 needs_binaries = pytest.mark.skipif(not available_postgres(), reason="no PostgreSQL server is installed here")
 
 
@@ -187,7 +196,7 @@ async def test_what_was_acknowledged_outlives_a_crash_of_the_server() -> None:
 async def pooler(postgres_url: str) -> AsyncIterator[PoolingProxy]:
     server = urlsplit(postgres_url)
     assert server.hostname is not None
-    async with PoolingProxy(server.hostname, server.port or 5432) as pooler:
+    async with PoolingProxy(server.hostname, server.port or 5432, POOLED) as pooler:
         yield pooler
 
 
@@ -206,25 +215,42 @@ async def test_a_wait_works_through_a_transaction_pooler(postgres_url: str, pool
 
 
 async def test_nothing_of_a_session_is_left_behind_at_a_pooler(postgres_url: str, pooler: PoolingProxy) -> None:
-    dsn, _ = split_schema(pooler.url(postgres_url))
-    before = await settings_of(dsn)
-    store = PostgresStore(pooler.url(postgres_url), migrate=True)
+    assert await left_behind(postgres_url, pooler) == []
+
+
+async def test_a_setting_that_outlasts_its_transaction_would_be_found_at_the_pooler(
+    postgres_url: str, pooler: PoolingProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "BEGIN", BEGIN.replace("SET LOCAL", "SET"))
+    assert {name for name, _ in await left_behind(postgres_url, pooler)} == set(SETTINGS)
+
+
+SETTINGS = re.findall(r"SET LOCAL (\w+)", BEGIN)
+
+
+async def left_behind(url: str, pooler: PoolingProxy) -> list[tuple[str, str]]:
+    """What the pooler's connections to the server keep of a store that has worked on them."""
+    store = PostgresStore(pooler.url(url), migrate=True)
     await store.open()
-    await through_the_wait(store)
-    await store.close()
-    assert await settings_of(dsn) == before
-
-
-async def settings_of(dsn: str) -> list[Any]:
-    connection = await connect(dsn, statement_cache_size=0, server_settings={"application_name": "bide"})
-    try:
-        return [
-            await connection.fetchval("SELECT count(*) FROM pg_prepared_statements WHERE name <> ''"),
-            await connection.fetchval("SHOW lock_timeout"),
-            await connection.fetchval("SHOW enable_seqscan"),
+    for _ in range(POOLED):
+        await asyncio.gather(*(store.execute([a_start(f"run_{secrets.token_hex(4)}")]) for _ in range(POOLED)))
+    fresh = await connect(url)
+    async with AsyncExitStack() as stack:
+        # As many transactions at once as there are connections: none is left out.
+        used = [await stack.enter_async_context(store.connection()) for _ in range(POOLED)]
+        assert len({await connection.fetchval("SELECT pg_backend_pid()") for connection in used}) == POOLED
+        found = [
+            (name, value)
+            for connection in used
+            for name in SETTINGS
+            if (value := await connection.fetchval(f"SHOW {name}")) != await fresh.fetchval(f"SHOW {name}")
         ]
-    finally:
-        await connection.close()
+        for connection in used:
+            kept = await connection.fetch("SELECT name FROM pg_prepared_statements WHERE name <> ''")
+            found += [("prepared statement", name) for (name,) in kept]
+    await fresh.close()
+    await store.close()
+    return found
 
 
 # Hints
@@ -293,6 +319,32 @@ async def test_every_signal_that_comes_alone_wakes_the_other_process_however_soo
     assert not own.rung.is_set()
 
 
+async def test_hints_go_on_after_the_driver_has_lost_its_way(postgres_url: str) -> None:
+    """Seen where a proxy cut connections: the task that sends hints ended with an error that nobody looked at."""
+    astray = asyncio.Event()
+
+    class Cut(asyncpg.Connection):
+        async def fetchval(self, query: str, *args: object, **options: Any) -> Any:
+            if not astray.is_set():
+                astray.set()
+                raise asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
+            return await super().fetchval(query, *args, **options)
+
+    sessions, bell = Sessions(parse(postgres_url), 1, "cut"), Bell()
+    sessions.connection_class = Cut
+    sender, listener = Hints(sessions, "cut"), Hints(Sessions(parse(postgres_url), 1, "other"), "other")
+    listener.subscribe(bell)
+    await bell.wait()
+    sender.send()
+    sending = sender._tasks["sender"]
+    await astray.wait()
+    sender.send()
+    await bell.wait()
+    assert not sending.done()
+    await sender.close()
+    await listener.close()
+
+
 async def test_a_subscriber_that_stopped_is_not_woken(stores: tuple[PostgresStore, PostgresStore]) -> None:
     stopped, other = Bell(), Bell()
     stop = stores[1].subscribe(stopped)
@@ -305,7 +357,13 @@ async def test_a_subscriber_that_stopped_is_not_woken(stores: tuple[PostgresStor
     assert not stopped.rung.is_set()
 
 
-async def test_listening_goes_on_after_the_connection_broke(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_silent", [False, True], ids=["cut", "silent"])
+async def test_listening_goes_on_after_the_connection_broke(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_silent: bool
+) -> None:
+    """A connection that stands and says nothing is as dead as one that was cut (F69)."""
+    caplog.set_level("INFO", "bide.postgres")
+    monkeypatch.setattr("bide.stores.postgres.sessions.COMMAND_SECONDS", 0.3)
     monkeypatch.setattr("bide.stores.postgres.hints.HEARTBEAT_SECONDS", 0.01)
     monkeypatch.setattr("bide.stores.postgres.hints.RECONNECT_SECONDS", 0.01)
     server = urlsplit(postgres_url)
@@ -316,7 +374,12 @@ async def test_listening_goes_on_after_the_connection_broke(postgres_url: str, m
         bell = Bell()
         store.subscribe(bell)
         await bell.wait()
-        proxy.cut()
+        if is_silent:
+            proxy.blackhole()
+            await until(lambda: is_said("listening for hints again", caplog))
+            await proxy.heal()
+        else:
+            proxy.cut()
         await bell.wait()  # it listens again, and something may have been said meanwhile
         other = PostgresStore(postgres_url)
         await other.open()
@@ -324,6 +387,10 @@ async def test_listening_goes_on_after_the_connection_broke(postgres_url: str, m
         await bell.wait()
         await other.close()
         await store.close()
+
+
+async def is_said(text: str, log: pytest.LogCaptureFixture) -> bool:
+    return text in log.text
 
 
 async def test_without_hints_everything_works_and_nobody_listens(postgres_url: str) -> None:
