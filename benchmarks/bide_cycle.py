@@ -2,10 +2,10 @@
 
     python -m benchmarks.bide_cycle STORE CYCLES CONCURRENCY:BATCH[,CONCURRENCY:BATCH...] [--style S] [--parked-first]
 
-The counterpart of `peers/dbos_cycle.py`: one process with engine and driver in it; of several settings each is
-measured over all cycles and the quickest is printed, as one JSON line. The driver signals as soon as `start` has
-returned. With `--parked-first` it starts all cycles of a round, waits until every run is parked in the store, and
-only then signals them.
+The counterpart of `peers/dbos_cycle.py`: one process with engine and driver in it, on the event loop that `bide worker`
+has; of several settings each is measured over all cycles and the quickest is printed, as one JSON line. With
+`--parked-first` the driver starts all cycles of a round, waits until every run is parked in the store, and only then
+signals them. Without, it signals as soon as `start` has returned.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import bide
 from benchmarks.programs import CYCLES, ORDER, PAYMENT, idle
+from bide.cli.quickly import run_quickly
 from bide.engine.engine import Engine
 
 WARM_UP_CYCLES = 200
@@ -87,7 +88,7 @@ def main() -> None:
     for setting in arguments.settings.split(","):
         concurrency, batch = map(int, setting.split(":"))
         how = {"style": arguments.style, "parked_first": arguments.parked_first}
-        tried.append(asyncio.run(measure(arguments.store, arguments.cycles, concurrency, batch, **how)))
+        tried.append(run_quickly(measure(arguments.store, arguments.cycles, concurrency, batch, **how)))
     print(json.dumps(max(tried, key=lambda figures: float(figures["per_s"]))), flush=True)
 
 

@@ -21,7 +21,7 @@ from typing import cast
 
 import msgspec
 
-from bide.cli.serving import run_quickly
+from bide.cli.quickly import run_quickly
 
 BODY = b'{"data":{"approved":true,"reason":"it is fine"}}'
 

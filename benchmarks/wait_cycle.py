@@ -6,7 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -21,8 +21,9 @@ from benchmarks.scale import Scale
 TIMES_DBOS = 40  # the least that is asked of bide
 WORKFLOW_TIMES_DBOS = 30  # and of its workflows, which replay
 LONGEST_SECONDS = 300
-BIDE_SETTINGS = "500:500,1000:1000,2000:1000"
-DBOS_CONCURRENCIES: dict[Kind, str] = {"sqlite": "2,4", "postgres": "8,16"}
+PARKED_FIRST = "--parked-first"
+BIDE_SETTINGS = ("500:500", "1000:1000", "2000:1000")  # concurrency and batch
+DBOS_CONCURRENCIES: dict[Kind, tuple[str, ...]] = {"sqlite": ("2", "4"), "postgres": ("8", "16")}
 DBOS_SCRIPT = Path(__file__).parent / "peers" / "dbos_cycle.py"
 
 
@@ -44,7 +45,7 @@ async def measure_workflow(places: Places, scale: Scale, peers: bool) -> Report:
         found = _found(bide, other)
         report.results.setdefault("wait_cycle", {}).setdefault("workflow", {})[kind] = found
         name = f"{STORES[kind]}: wait cycles of workflows"
-        report.figures.append(Figure(f"{name}, signalled at once", found["per_s"], "/s"))
+        report.figures.append(Figure(name, found["per_s"], "/s"))
         if found["ratio_to_dbos"] is not None:
             report.figures.append(_ratio(f"{name}, times DBOS Transact", kind, found["ratio_to_dbos"]))
     return report
@@ -67,13 +68,13 @@ def _dbos_python() -> Path | None:
 
 async def _measure_store(places: Places, kind: Kind, scale: Scale, dbos_python: Path | None) -> dict[str, Any]:
     bide, dbos = await _in_turns(places, kind, scale, dbos_python, "machine")
-    settings = f"{bide[0]['concurrency']}:{bide[0]['batch']}"
-    parked = _run_bide(await places.store(kind), scale.cycles, settings, "--parked-first")
+    settings = f"{bide['concurrency']}:{bide['batch']}"
+    at_once = _run_bide(await places.store(kind), scale.cycles, settings)
     raw = await _run_raw(places, kind, scale.raw_seconds)
     found = _found(bide, dbos)
     return {
         **found,
-        "per_s_parked_first": parked["per_s"],
+        "per_s_at_once": at_once["per_s"],
         "ratio_to_raw": round(found["per_s"] / raw.per_s_grouped, 3),
         "raw": {name: round(value, 1) for name, value in asdict(raw).items()},
     }
@@ -81,29 +82,37 @@ async def _measure_store(places: Places, kind: Kind, scale: Scale, dbos_python: 
 
 async def _in_turns(
     places: Places, kind: Kind, scale: Scale, dbos_python: Path | None, style: str
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """In turns, so that whatever else the machine does hits both; the first turn chooses each one's best setting."""
-    bide: list[dict[str, Any]] = []
-    dbos: list[dict[str, Any]] = []
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """In turns, so that whatever else the machine does hits both; of each one the setting with the best median."""
+    bide: dict[str, list[dict[str, Any]]] = {settings: [] for settings in BIDE_SETTINGS}
+    dbos: dict[str, list[dict[str, Any]]] = {concurrency: [] for concurrency in DBOS_CONCURRENCIES[kind]}
     for _ in range(scale.rounds):
-        settings = f"{bide[0]['concurrency']}:{bide[0]['batch']}" if bide else BIDE_SETTINGS
-        bide.append(_run_bide(await places.store(kind), scale.cycles, settings, "--style", style))
-        if dbos_python is not None:
-            concurrency = str(dbos[0]["concurrency"]) if dbos else DBOS_CONCURRENCIES[kind]
-            dbos.append(_run_dbos(dbos_python, await _dbos_place(places, kind), scale.dbos_cycles, concurrency))
-    return bide, dbos
+        for settings, found in bide.items():
+            how = (PARKED_FIRST, "--style", style)  # as the peer's driver, which sends to those that wait
+            found.append(_run_bide(await places.store(kind), scale.cycles, settings, *how))
+        for concurrency, found in dbos.items() if dbos_python is not None else ():
+            assert dbos_python is not None
+            found.append(_run_dbos(dbos_python, await _dbos_place(places, kind), scale.dbos_cycles, concurrency))
+    return _best(bide.values()), _best(dbos.values()) if dbos_python is not None else None
 
 
-def _found(bide: list[dict[str, Any]], dbos: list[dict[str, Any]]) -> dict[str, Any]:
-    per_s = median(each["per_s"] for each in bide)
-    dbos_per_s = median(each["per_s"] for each in dbos) if dbos else None
+def _best(tried: Iterable[list[dict[str, Any]]]) -> dict[str, Any]:
+    """The figures of the setting that was quickest in the median of its turns."""
+    medians = (
+        {**found[0], **{name: median(each[name] for each in found) for name in ("per_s", "cpu_us") if name in found[0]}}
+        for found in tried
+    )
+    return max(medians, key=lambda figures: float(figures["per_s"]))
+
+
+def _found(bide: dict[str, Any], dbos: dict[str, Any] | None) -> dict[str, Any]:
     return {
-        "per_s": per_s,
-        "cpu_us": median(each["cpu_us"] for each in bide),
-        "ratio_to_dbos": round(per_s / dbos_per_s, 1) if dbos_per_s else None,
-        "concurrency": bide[0]["concurrency"],
-        "batch": bide[0]["batch"],
-        "dbos": {"per_s": dbos_per_s, "concurrency": dbos[0]["concurrency"] if dbos else None},
+        "per_s": bide["per_s"],
+        "cpu_us": bide["cpu_us"],
+        "ratio_to_dbos": round(bide["per_s"] / dbos["per_s"], 1) if dbos is not None else None,
+        "concurrency": bide["concurrency"],
+        "batch": bide["batch"],
+        "dbos": {name: dbos[name] if dbos is not None else None for name in ("per_s", "concurrency")},
     }
 
 
@@ -135,7 +144,7 @@ async def _run_raw(places: Places, kind: Kind, seconds: float) -> RawResult:
 
 def _figures(kind: Kind, found: dict[str, Any]) -> list[Figure]:
     name, raw = STORES[kind], found["raw"]
-    figures = [Figure(f"{name}: wait cycles, signalled at once", found["per_s"], "/s")]
+    figures = [Figure(f"{name}: wait cycles", found["per_s"], "/s")]
     if found["ratio_to_dbos"] is not None:
         figures += [
             Figure(f"{name}: wait cycles of DBOS Transact", found["dbos"]["per_s"], "/s"),
@@ -143,7 +152,7 @@ def _figures(kind: Kind, found: dict[str, Any]) -> list[Figure]:
         ]
     return [
         *figures,
-        Figure(f"{name}: wait cycles, signalled when all are parked", found["per_s_parked_first"], "/s"),
+        Figure(f"{name}: wait cycles, signalled before they are parked", found["per_s_at_once"], "/s"),
         Figure(f"{name}: raw limit, grouped commits", raw["per_s_grouped"], "/s"),
         Figure(f"{name}: raw limit, single commits", raw["per_s_single"], "/s"),
         Figure(f"{name}: part of the raw limit", found["ratio_to_raw"], "×"),
