@@ -18,6 +18,7 @@ from tests.support.kafka import Broker, broker
 from tests.transports.provider import QUICK, Provider
 
 ITEMS = int(os.environ.get("BIDE_TEST_KAFKA_ITEMS", "1500"))  # 20000 for the figure of the documentation
+GUESTS = 4 if ITEMS < 5000 else 20
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,8 @@ async def test_U9_each_reply_completes_its_item_once_whatever_the_broker_does(ka
     provider.start()
 
     async def come_and_go(runtime: Any) -> None:
-        while True:
+        # So many and no more: a busy machine may need longer for a rebalance than the next one is away.
+        for _ in range(GUESTS):
             guest = asyncio.create_task(transport.listen(Admitting(runtime, "kafka")))
             await asyncio.sleep(2)
             guest.cancel()
@@ -63,7 +65,7 @@ async def test_U9_each_reply_completes_its_item_once_whatever_the_broker_does(ka
         async with app.engine():
             rebalancing = asyncio.create_task(come_and_go(await app.runtime()))
             run = await app.client().start(pipeline, ITEMS)
-            numbers, rejected = await run.result(timeout="100s" if ITEMS < 5000 else "10m")
+            numbers, rejected = await run.result(timeout="5m" if ITEMS < 5000 else "10m")
             rebalancing.cancel()
             await asyncio.wait({rebalancing})
             entries = await app.client().ledger(run.id)
