@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ import bide
 from bide.core.commands import AnyCommand, CommitTurn, Offer
 from bide.core.records import RunId, RunStatus
 from bide.engine.engine import Engine
+from bide.errors import StoreUnavailable
 from bide.stores.interface import Executed
 from tests.support.counting import CountingStore, counted
 from tests.support.staging import Gate, client_of, real_store, until
@@ -106,8 +107,26 @@ async def test_many_who_wait_for_ends_look_at_them_together(store_url: str, monk
         runs = [await client.start("cycle") for _ in range(3)]
         await client.cancel(runs[0].id)
         ids = [*(RunId(run.id) for run in runs), RunId("run_gone"), RunId(runs[1].id)]
-        assert await asyncio.gather(*map(runtime.looks.has_news, ids)) == [True, False, False, True, False]
-        assert asked == [4]
+        with ExitStack() as stack:
+            ears = [stack.enter_context(runtime.ends.listening(run_id)) for run_id in ids]
+            await asyncio.gather(ears[0].hear(None), ears[3].hear(None))
+            assert [ear.has_news for ear in ears] == [True, False, False, True, False]
+            assert set(asked) == {4}
+        assert len(runtime.ends) == 0
+
+
+async def test_who_waits_for_an_end_is_told_that_the_store_does_not_answer(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with real_store(cycle_app(), store_url) as runtime:
+        run = await client_of(runtime).start("cycle")
+
+        async def away(ids: Sequence[RunId]) -> Mapping[RunId, RunStatus]:
+            raise StoreUnavailable("it is away")
+
+        monkeypatch.setattr(runtime.store, "statuses", away)
+        with pytest.raises(StoreUnavailable, match="it is away"):
+            await run.result()
 
 
 async def test_an_event_hands_the_runs_that_it_lets_go_on_to_free_workers_in_its_own_commit(store_url: str) -> None:
@@ -164,15 +183,15 @@ async def test_an_end_that_comes_during_a_look_is_heard_of(store_url: str, monke
         client, gate, looked = client_of(runtime), Gate(), asyncio.Event()
         run = await client.start("cycle")
 
-        async def has_news(run_id: RunId) -> bool:
+        async def statuses(ids: Sequence[RunId]) -> Mapping[RunId, RunStatus]:
             looked.set()
             await gate()
-            return True
+            return dict.fromkeys(ids, "cancelled")
 
         async def find(workspace: str, run_id: str) -> None:
             pytest.fail("the run was read although its end was heard of")
 
-        monkeypatch.setattr(runtime.looks, "has_news", has_news)
+        monkeypatch.setattr(runtime.store, "statuses", statuses)
         monkeypatch.setattr(runtime.store, "run", find)
         end = asyncio.create_task(run.result())
         await looked.wait()

@@ -14,8 +14,6 @@ from bide.core.records import Run as RunRow
 from bide.errors import RunIsFinal, RunNotFound, RunTimeoutError
 from bide.views import result_of
 
-FIRST_LOOK = 0.1
-
 
 class Ending(Door):
     async def result(self, run_id: str, *, timeout: Duration | None = None) -> Any:
@@ -32,9 +30,7 @@ class Ending(Door):
         monotonic = runtime.ports.monotonic
         until = None if limit is None else monotonic() + limit.total_seconds()
         longest = runtime.settings.poll_interval.total_seconds()
-        # The more runs are waited for, the less often each is looked at: the store has better things to do then.
-        pause = min(longest, FIRST_LOOK * (1 + runtime.awaited_ends / 10))
-        with runtime.listening(RunId(run_id)) as ear:
+        with runtime.ends.listening(RunId(run_id)) as ear:
             while True:
                 if look_first:
                     row = await self._find(run_id)
@@ -43,13 +39,11 @@ class Ending(Door):
                 left = None if until is None else until - monotonic()
                 if look_first and left is not None and left <= 0:
                     raise RunTimeoutError(run_id, row.status)
-                heard = await ear.hear(pause if left is None else min(pause, max(0.0, left)))
-                if heard is None:
-                    is_late = until is not None and monotonic() >= until
-                    look_first, pause = is_late or await runtime.looks.has_news(RunId(run_id)), min(longest, pause * 2)
-                    heard = ear.run  # it may have ended during the look
+                # The time of a test goes at another pace than the one that is slept here.
+                heard = await ear.hear(None if left is None else min(longest, max(0.0, left)))
                 if heard is not None:
                     return heard
+                look_first = ear.has_news or (until is not None and monotonic() >= until)
 
     async def cancel(self, run_id: str, *, reason: str = "", force: bool = False) -> None:
         """Cancel a run. Raises `RunNotFound`, and `RunIsFinal` where it has ended otherwise."""

@@ -44,6 +44,7 @@ CHORES_AT_ONCE = 20
 CHILDREN_AT_ONCE = 100
 DELETED_AT_ONCE = 200
 MOST_UNUSED = 10_000  # of a workspace (S12)
+LOOK_SLOTS = 100  # on offer where nothing is expected to be due: commits that come meanwhile need the others
 FULL_PAUSE = 0.05  # between two looks of an engine that has no free slot
 STUCK_PAUSE = 0.02  # something is due and did not move: a rival has it, or it cannot be done. No reason to spin
 UNKNOWN_DEFINITION_DELAY = timedelta(seconds=5)
@@ -94,6 +95,7 @@ class Engine:
         self.crashed = False
         self._tasks: dict[asyncio.Task[None], RunId] = {}
         self._reserved = 0
+        self._admits = self._fires = False  # whether something was to be admitted, or to be fired, at the last look
         self._left_behind = False  # whether there may be ready runs in the store that want a free slot
         self._stopping = False
         self._wake = asyncio.Event()
@@ -285,25 +287,35 @@ class Engine:
 
     async def admit(self) -> bool:
         """Execute what callers' own transactions left (S11)."""
-        return await self._due(lambda offer: self.runtime.store.admit(ADMITTED_AT_ONCE, offer), self.free // 2)
+        self._admits = await self._due(self._admission, self._slots(self._admits))
+        return self._admits
 
     async def fire_timers(self) -> bool:
-        return await self._due(lambda offer: self.runtime.store.fire_timers(TIMERS_AT_ONCE, offer), self.free // 2)
+        self._fires = await self._due(self._firing, self._slots(self._fires))
+        return self._fires
 
     async def claim(self) -> bool:
         if self._stopping or not self.free:
             self._left_behind = True
             return False
-        slots = self.free if self._left_behind else self.free // 2
+        # Where runs were left behind, these come first, and all that is free is theirs.
+        slots = self.free if self._left_behind else self._slots(False)
         self._left_behind = await self._due(self.runtime.store.claim, slots)
         return self._left_behind
 
-    async def _due(self, work: Callable[[Offer], Awaitable[Executed]], slots: int) -> bool:
-        """Let the store do what is due, with so many free slots on offer; whether anything moved.
+    def _slots(self, is_expected: bool) -> int:
+        """Half of what is free is enough: commits that come meanwhile hand over runs, too. What they cannot hand over
+        has to be claimed by itself, so a look that is likely to find nothing must not keep slots from them."""
+        return self.free // 2 if is_expected else min(self.free // 2, LOOK_SLOTS)
 
-        Half of what is free is enough: commits that come meanwhile hand over runs, too. Where runs were left behind,
-        these come first, and all of it is theirs.
-        """
+    def _admission(self, offer: Offer) -> Awaitable[Executed]:
+        return self.runtime.store.admit(ADMITTED_AT_ONCE, offer)
+
+    def _firing(self, offer: Offer) -> Awaitable[Executed]:
+        return self.runtime.store.fire_timers(TIMERS_AT_ONCE, offer)
+
+    async def _due(self, work: Callable[[Offer], Awaitable[Executed]], slots: int) -> bool:
+        """Let the store do what is due, with so many free slots on offer; whether anything moved."""
         offer = self.make_offer(max(1, slots))
         done = Executed(replies=[])
         try:

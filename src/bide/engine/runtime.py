@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 from bide.core.access import Secret
 from bide.core.archive import parse_secrets as parse_ledger_secrets
 from bide.core.ledger import LedgerKey
-from bide.core.records import Run, RunId
 from bide.core.tokens import BadSecrets, Signer, parse_secrets
 from bide.engine.committer import Committer
 from bide.engine.definitions import Registry, TakesItems
 from bide.engine.emissions import Emissions
+from bide.engine.ends import Ends
 from bide.engine.figures import Figures
-from bide.engine.looks import Looks
 from bide.engine.ports import Ports
 from bide.engine.settings import Settings
 from bide.engine.tail import Tail
@@ -44,13 +42,12 @@ class Runtime:
         self.ports = ports
         self.figures = Figures()
         self.committer = Committer(store, settings.batch, self.figures)
-        self.looks = Looks(store)
+        self.ends = Ends(store, settings.poll_interval.total_seconds())
         self.tail = Tail(store, settings.poll_interval.total_seconds())
         self.emissions = Emissions(registry, settings, ports)
         self.committer.listeners.append(self.announce)
         self.item_work: TakesItems | None = None  # where answered items go at once: the engine of this process
         self._signer: Signer | None = None
-        self._ends: dict[RunId, list[Ear]] = {}
 
     async def open(self) -> None:
         await self.store.open()
@@ -99,70 +96,14 @@ class Runtime:
     async def close(self) -> None:
         self.tail.close()
         await self.committer.drain()
-        await self.looks.drain()
+        await self.ends.drain()
         await self.store.close()
 
     def announce(self, done: Executed) -> None:
         """Tell those in this process who wait for a run's end, or follow the ledgers."""
         self.tail.grew()
         self.figures.heard(done)
-        for run in done.ended:
-            for ear in self._ends.get(run.id, ()):
-                ear.tell(run)
-
-    @property
-    def awaited_ends(self) -> int:
-        """How many runs have somebody in this process who waits for their end."""
-        return len(self._ends)
-
-    def listening(self, run_id: RunId) -> Ear:
-        """Hear of the end of a run from here on, also while doing something else."""
-        return Ear(self._ends, run_id)
-
-    async def end_of(self, run_id: RunId, seconds: float) -> Run | None:
-        """Wait for the end of a run, as far as this process brings it about; None when the time is up."""
-        with self.listening(run_id) as ear:
-            return await ear.hear(seconds)
-
-
-class Ear:
-    """Hears of the end of one run, as far as this process brings it about."""
-
-    def __init__(self, ends: dict[RunId, list[Ear]], run_id: RunId) -> None:
-        self.run: Run | None = None  # as it ended
-        self._ends = ends
-        self._run_id = run_id
-        self._waiter: asyncio.Future[None] | None = None
-
-    def __enter__(self) -> Self:
-        self._ends.setdefault(self._run_id, []).append(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        ears = self._ends[self._run_id]
-        ears.remove(self)
-        if not ears:
-            del self._ends[self._run_id]
-
-    def tell(self, run: Run) -> None:
-        self.run = run
-        self._wake()
-
-    async def hear(self, seconds: float) -> Run | None:
-        """The run that has ended; None when the time is up."""
-        if self.run is None:
-            loop = asyncio.get_running_loop()
-            self._waiter = loop.create_future()
-            alarm = loop.call_later(seconds, self._wake)
-            try:
-                await self._waiter
-            finally:
-                alarm.cancel()
-        return self.run
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self.ends.tell(done.ended)
 
 
 def open_store(

@@ -143,6 +143,11 @@ class SqliteStore(SqliteAccess):
     async def claim(self, offer: Offer) -> Executed:
         actor = f"worker:{offer.worker}"
         queues = _json(sorted(offer.queues))
+        look = {"queues": queues, "now": microseconds(self._now()), "limit": 1}
+        if not await self._read(lambda c: c.execute(SQL["due_runs"], look).get):
+            return Executed(
+                replies=[]
+            )  # as most looks find: no reason to take the lock
 
         def work(tables: Tables, now: datetime) -> Executed:
             parameters = {"queues": queues, "now": microseconds(now), "limit": offer.slots}
@@ -222,6 +227,10 @@ class SqliteStore(SqliteAccess):
     # -- due
 
     async def fire_timers(self, limit: int, offer: Offer | None = None) -> Executed:
+        look = {"now": microseconds(self._now()), "limit": 1}
+        if not await self._read(lambda c: c.execute(SQL["due_timers"], look).get):
+            return Executed(replies=[])
+
         def work(tables: Tables, now: datetime) -> Executed:
             parameters = {"now": microseconds(now), "limit": limit}
             due: list[Any] = tables.connection.execute(SQL["due_timers"], parameters).fetchall()
