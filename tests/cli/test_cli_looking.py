@@ -184,6 +184,17 @@ def test_explain_tells_of_what_was_refused(bide: Bide) -> None:
     assert "late" in bide("unused").out
 
 
+def test_what_could_not_be_used_is_listed_page_by_page(bide: Bide) -> None:
+    for no in range(3):
+        bide("signal", "nobody", f"late-{no}")
+    whole = bide("unused", "--json").json["items"]
+    first = bide("unused", "--limit", "2", "--json").json
+    assert f"--cursor {first['next_cursor']}" in bide("unused", "--limit", "2").out
+    second = bide("unused", "--limit", "2", "--cursor", first["next_cursor"], "--json").json
+    assert (first["items"] + second["items"], second["next_cursor"]) == (whole, None)
+    assert bide("unused", "--limit", "1001").code == 2
+
+
 # ---------------------------------------------------------------- waits
 
 

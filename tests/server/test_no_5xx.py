@@ -72,7 +72,7 @@ CURSORS = [
     *(f"int_1_{number}_0" for number in NUMBERS), *(f"int_1_1_{number}" for number in NUMBERS),
     *(f"{moment}/x" for moment in MOMENTS if not moment.endswith("Z")),
 ]  # fmt: skip
-LISTS = ("/v1/runs", "/v1/waits", "/v1/interactions", "/v1/dead-letters")
+LISTS = ("/v1/runs", "/v1/waits", "/v1/interactions", "/v1/unused", "/v1/dead-letters")
 
 
 async def test_T46_a_cursor_that_no_page_gave_out_is_400(store_url: str) -> None:
@@ -83,6 +83,20 @@ async def test_T46_a_cursor_that_no_page_gave_out_is_400(store_url: str) -> None
             for cursor in CURSORS:
                 answer = await http.get(path, params={"cursor": cursor})
                 assert (answer.status_code, answer.json()["code"]) == (400, "bad_cursor"), (path, cursor, answer.text)
+
+
+async def test_T46_a_page_that_is_too_long_is_422_and_says_how_long_it_may_be(store_url: str) -> None:
+    async with world(app, store_url) as w:
+        http = w.http()
+        described = (await http.get("/openapi.json")).json()["paths"]
+        for path in LISTS:
+            for limit in (0, -1, 1001, 10_000, 10**30):
+                answer = await http.get(path, params={"limit": limit})
+                assert (answer.status_code, answer.json()["code"]) == (422, "bad_input"), (path, limit, answer.text)
+                assert "from 1 to 1000" in answer.json()["detail"]
+            assert (await http.get(path, params={"limit": 1000})).status_code == 200
+            [shown] = [one["schema"] for one in described[path]["get"]["parameters"] if one["name"] == "limit"]
+            assert (shown["minimum"], shown["maximum"]) == (1, 1000)
 
 
 async def test_H3_no_time_is_too_long_or_too_far_away(store_url: str) -> None:

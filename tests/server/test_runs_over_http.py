@@ -118,6 +118,27 @@ async def test_lists_come_in_pages_and_filters_are_checked(store_url: str) -> No
         assert [wait["names"] for wait in waits["items"]] == [["paid"]]
 
 
+async def test_what_could_not_be_used_is_listed_page_by_page(store_url: str) -> None:
+    """S12, §7, §12: lists have cursors, oldest first."""
+    async with world(app, store_url) as w:
+        http = w.http()
+        for no in range(5):
+            await http.post("/v1/signals", json={"correlation_key": "order:1", "name": "paid", "payload": no})
+            await w.advance(f"{no % 2}s")  # some come at the same moment
+        whole = (await http.get("/v1/unused")).json()
+
+        paged, cursor = [], None
+        for _ in range(3):
+            page = (await http.get("/v1/unused", params={"limit": 2, **({"cursor": cursor} if cursor else {})})).json()
+            paged += page["items"]
+            cursor = page["next_cursor"]
+
+        assert (paged, cursor, whole["next_cursor"]) == (whole["items"], None, None)
+        assert sorted(kept["payload"] for kept in paged) == [0, 1, 2, 3, 4]
+        assert [kept["at"] for kept in paged] == sorted(kept["at"] for kept in paged)
+        assert code(await http.get("/v1/unused?cursor=nonsense")) == (400, "bad_cursor")
+
+
 async def test_what_could_not_be_used_is_listed_and_re_addressed(store_url: str) -> None:
     """S12, §7: /v1/unused."""
     async with world(app, store_url) as w:

@@ -151,12 +151,13 @@ async def test_a_foreign_id_in_a_body_or_a_query_or_a_header_is_as_good_as_none(
         assert (await w.get(known["run_id"])).status == "waiting"
 
 
-@pytest.mark.parametrize("path", ["/v1/runs", "/v1/waits", "/v1/interactions", "/v1/dead-letters"])
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/waits", "/v1/interactions", "/v1/dead-letters", "/v1/unused"])
 async def test_a_cursor_of_another_workspace_shows_what_any_place_would(store_url: str, path: str) -> None:
     """H1: a cursor is a place in an order; of other workspaces it shows nothing, and does not say that it is one."""
     async with world(app, store_url) as w:
         for _ in range(3):
             await w.start("told")
+            await w.signal("nobody", "told", check=False)
         cursor = (await w.http().get(path, params={"limit": 2})).json()["next_cursor"]
         invented = re.sub(r"(?<=_)[0-9A-Za-z]{8,}", lambda id: "0" * len(id[0]), cursor)
         assert invented != cursor
@@ -166,6 +167,7 @@ async def test_a_cursor_of_another_workspace_shows_what_any_place_would(store_ur
         same(foreign, await other.get(path, params={"limit": 2, "cursor": invented}), path)
         assert foreign.json() == {"items": [], "next_cursor": None}
         own = await w.client("other").start("told")
+        await w.client("other").signal("nobody", "told", own.id, check=False)
         await w.settle()
         shown = await other.get(path, params={"limit": 2, "cursor": cursor})
         assert len(shown.json()["items"]) <= 1

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import bide
+from bide.authoring.checks import MOST_LISTED
 from bide.client import Client
 from bide.core.durations import parse_duration
 from bide.core.records import FINAL, OPEN_WAIT, wait_id
@@ -235,10 +236,10 @@ class Simulation:
     async def check_rest(self) -> None:
         """L1: where nothing moves any more, nobody waits whose wait is over."""
         client = self.processes[0].client
-        parked = {run.id for run in await client.runs(status="waiting", limit=10_000)}
+        parked = {run.id for run in await client.runs(status="waiting", limit=MOST_LISTED)}
         for run_id in sorted(parked & set(self.onlooker.turns)):
             awaited = self.onlooker.turns[run_id].awaits
-            waits = await client.waits(run_id=run_id, status=None, limit=10_000) if awaited else []
+            waits = await client.waits(run_id=run_id, status=None, limit=MOST_LISTED) if awaited else []
             for wait in {wait.step: wait for wait in waits}.values():  # the newest of each key
                 if wait.step in awaited and wait.status not in (*OPEN_WAIT, "cancelled"):
                     raise Broken(f"{run_id} is parked, and was not handed what became of {wait}")
@@ -295,7 +296,7 @@ class Simulation:
         return f"{target} {name} {self._payload} {key} -> {receipt.outcome}"
 
     async def _note_race(self, wait_id: str | None) -> None:
-        for wait in await self.processes[0].client.waits(status="completed", limit=10_000):
+        for wait in await self.processes[0].client.waits(status="completed", limit=MOST_LISTED):
             if wait.id == wait_id and wait.deadline is not None and self.clock() >= wait.deadline:
                 self.sometimes["timeout lost to signal"] += 1
 
@@ -352,7 +353,7 @@ class Simulation:
             earlier.signal_id, data, dedup_key=earlier.dedup_key, check=False
         )
         expected = "conflict" if changed else "duplicate"
-        is_kept = earlier.message_id in {row.id for row in await self.processes[0].client.unused(limit=10_000)}
+        is_kept = earlier.message_id in {row.id for row in await self.processes[0].client.unused(limit=MOST_LISTED)}
         if (receipt.outcome, receipt.message_id) != (expected, earlier.message_id) and not is_kept:
             raise Broken(f"{earlier} given again was answered {receipt}")
         self.note_answer(receipt, earlier.signal_id, data, earlier.dedup_key)
@@ -360,7 +361,7 @@ class Simulation:
         return f"{earlier.message_id} -> {receipt.outcome}"
 
     async def _open(self, kind: str, status: str = "waiting") -> list[bide.WaitInfo]:
-        return await self.processes[0].client.waits(kind=kind, status=status, limit=10_000)
+        return await self.processes[0].client.waits(kind=kind, status=status, limit=MOST_LISTED)
 
     async def emit(self) -> str:
         """Everybody who waits for it goes on, in the same commit."""
@@ -503,7 +504,7 @@ class Simulation:
             raise Broken("; ".join(f"{row.invariant} {row.id}: {row.detail}" for row in broken))
         if self.complaints:
             raise Broken("; ".join(self.complaints))
-        runs = await self.processes[0].client.runs(limit=10_000)
+        runs = await self.processes[0].client.runs(limit=MOST_LISTED)
         self.known = {run.id: run.definition for run in runs}
         for run in runs:
             if run.id in self.finals and self.finals[run.id] != run.status:
@@ -530,9 +531,9 @@ class Simulation:
     async def account(self) -> None:
         """At the end every run has ended, and what was acknowledged was used up, discarded or kept, once."""
         client = self.processes[0].client
-        runs = {run.id: run for run in await client.runs(limit=10_000)}
-        unused = Counter(row.id for row in await client.unused(limit=10_000))
-        self.sometimes.update(f"unused {row.reason}" for row in await client.unused(limit=10_000))
+        runs = {run.id: run for run in await client.runs(limit=MOST_LISTED)}
+        unused = Counter(row.id for row in await client.unused(limit=MOST_LISTED))
+        self.sometimes.update(f"unused {row.reason}" for row in await client.unused(limit=MOST_LISTED))
         fates, taken = Counter[tuple[str, str]](), Counter[str]()
         for run in runs.values():
             if run.status not in FINAL:
@@ -559,7 +560,7 @@ class Simulation:
         return Ended(
             run=run,
             entries=await client.ledger(run.id),
-            waits=await client.waits(run_id=run.id, status=None, limit=10_000),
+            waits=await client.waits(run_id=run.id, status=None, limit=MOST_LISTED),
             steps=await client.steps(run.id) if run.definition in STORIES else [],
             children=[child for child in runs.values() if child.parent_id == run.id],
         )

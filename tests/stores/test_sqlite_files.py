@@ -458,7 +458,7 @@ async def test_what_could_not_be_used_goes_when_it_is_delivered_after_all(store:
     clock.advance(HOUR)
     await store.execute([deliver("run_done", "go", "sig_0"), deliver("run_done", "go", "sig_1")])
     assert [unused.id for unused in await store.unused(WORKSPACE, limit=10)] == ["sig_1", "sig_0"]
-    assert [unused.id for unused in await store.unused(WORKSPACE, limit=1)] == ["sig_0"]
+    assert [unused.id for unused in await store.unused(WORKSPACE, limit=1)] == ["sig_1"]
 
     await store.execute([msgspec.structs.replace(deliver("run_ready", "go", "sig_2"), unused_id="sig_1")])
 
@@ -753,7 +753,8 @@ def test_a_page_packed_with_the_second_dictionary_can_be_read() -> None:
 @pytest.mark.parametrize(
     "statement",
     ["due_runs", "until_due", "due_timers", "due_chores", "live_children", "children_of_wait", "find_children",
-     "find_runs_by_correlation_key", "newest_unused", "delete_ended", "load_runs", "load_wait", "load_inboxes"],
+     "find_runs_by_correlation_key", "find_unused", "find_unused_of_run", "delete_ended", "load_runs", "load_wait",
+     "load_inboxes"],
 )  # fmt: skip
 def test_a_hot_statement_scans_no_table_and_sorts_no_backlog(tables: Tables, statement: str) -> None:
     named = dict.fromkeys(re.findall(r":(\w+)", SQL[statement]))
@@ -763,7 +764,7 @@ def test_a_hot_statement_scans_no_table_and_sorts_no_backlog(tables: Tables, sta
     scans = [line for line in plan if line.startswith("SCAN") and "VIRTUAL" not in line]
 
     assert [line for line in scans if line.split()[1] not in own] == []
-    if statement in {"due_timers", "due_chores", "newest_unused", "find_runs_by_correlation_key"}:
+    if statement in {"due_timers", "due_chores", "find_unused", "find_runs_by_correlation_key"}:
         assert not [line for line in plan if "TEMP B-TREE" in line]
 
 

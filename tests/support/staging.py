@@ -117,7 +117,7 @@ async def rows(world: World) -> dict[str, Any]:
             await world.inbox(run.id),
             await world.ledger(run.id),
         )
-        for run in await world.runs(limit=10_000)
+        for run in await world.runs(limit=1000)
     }
 
 

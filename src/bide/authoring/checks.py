@@ -10,6 +10,7 @@ from bide.errors import BadInput
 
 MAX_NAME: Final = 200
 PRIORITIES: Final = range(-32_768, 32_768)
+MOST_LISTED: Final = 1000  # on one page of a list
 
 
 def is_name(text: object) -> bool:
@@ -55,8 +56,8 @@ def check_priority(priority: Any) -> int:
 
 
 def check_limit(limit: Any) -> int:
-    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= 10_000:
-        raise BadInput(f"limit={shown(limit)}: give a whole number from 1 to 10000")
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MOST_LISTED:
+        raise BadInput(f"limit={shown(limit)}: give a whole number from 1 to {MOST_LISTED}; a cursor leads to the rest")
     return limit
 
 

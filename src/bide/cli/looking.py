@@ -137,13 +137,14 @@ def _awaited(info: WaitInfo) -> str:
 
 def unused(
     limit: LimitOption = 100,
+    cursor: CursorOption = None,
     *,
     at: Place,
 ) -> int:
     """List what arrived and could not be used."""
 
     async def work(session: Session) -> None:
-        rows = await session.client.unused(limit=limit)
+        page = await session.client.unused(limit=limit, cursor=cursor)
         now = await session.now()
         columns = [
             Column("id", whole=True),
@@ -152,15 +153,8 @@ def unused(
             Column("target"),
             Column("reason"),
         ]
-        if session.out.as_json:
-            session.out.value({"items": rows, "next_cursor": None})
-        elif not rows:
-            session.out.note("everything that arrived could be used")
-        else:
-            session.out.table(
-                columns,
-                [[Cell(r.id), age_cell(r.at, now), Cell(r.name), Cell(r.target), Cell(r.reason)] for r in rows],
-            )
+        rows = [[Cell(r.id), age_cell(r.at, now), Cell(r.name), Cell(r.target), Cell(r.reason)] for r in page]
+        print_page(session.out, page, "unused arrivals", columns, rows)
 
     return perform(at, work)
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from bide.authoring.checks import MOST_LISTED
 from bide.core.durations import BadDuration, parse_duration
 from bide.core.payloads import BadPayload, decode_json
 from bide.errors import PayloadTooLarge
@@ -37,7 +38,7 @@ KeyOption = Annotated[
 WorkspaceOption = Annotated[str, typer.Option("--workspace", metavar="NAME", help="The workspace.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, errors too.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run id, or the correlation key of a live run.")]
-LimitOption = Annotated[int, typer.Option("--limit", metavar="N", min=1, max=10_000, help="At most this many.")]
+LimitOption = Annotated[int, typer.Option("--limit", metavar="N", min=1, max=MOST_LISTED, help="At most this many.")]
 CursorOption = Annotated[
     str | None, typer.Option("--cursor", metavar="CURSOR", help="Go on after an earlier page.", show_default=False)
 ]

@@ -32,6 +32,10 @@ def after_interaction(cursor: str | None) -> tuple[str, int, int] | None:
     return found
 
 
+def moment(at: datetime, id: str) -> str:
+    return f"{at.isoformat()}/{id}"
+
+
 def after_moment(cursor: str | None) -> tuple[datetime, str] | None:
     """The moment, in UTC, and the id of what the page before ended with, written `2030-01-01T00:00:00+00:00/id`."""
     if cursor is None:

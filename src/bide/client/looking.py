@@ -163,7 +163,7 @@ class Looking(Door):
             waits=sorted(waits, key=lambda wait: wait.no),
             inbox=await store.inbox(row.id),
             children=await store.runs(children, after=None, limit=MOST_CHILDREN) if row.has_children else [],
-            unused=[each for each in await store.unused(self.workspace, limit=MOST_UNUSED) if each.run_id == row.id],
+            unused=await store.unused(self.workspace, run_id=row.id, limit=MOST_UNUSED),
             ledger=await self.ledger(row.id),
             steps=[without_hidden(step, row) for step in await store.steps(row.id)] if has_pauses else [],
             units=units,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from bide.authoring.checks import check_choice, check_limit, check_text, is_name
 from bide.authoring.machine import definition_name
-from bide.client.cursors import after_moment
+from bide.client.cursors import after_moment, moment
 from bide.client.door import PAGE, began_before
 from bide.client.tasks import Tasks, _person, _reason, raise_unchanged
 from bide.core.commands import Done, Unknown
@@ -164,7 +164,7 @@ class Operating(Tasks):
         """What bide stopped retrying, oldest first."""
         runtime = await self._open()
         rows = await runtime.store.dead_letters(self.workspace, after=after_moment(cursor), limit=check_limit(limit))
-        following = f"{rows[-1].at.isoformat()}/{rows[-1].id}" if len(rows) == limit else None
+        following = moment(rows[-1].at, rows[-1].id) if len(rows) == limit else None
         return Page([dead_letter_info(row) for row in rows], following)
 
     async def retry_dead_letter(self, id: str) -> None:

@@ -475,8 +475,8 @@ class RemoteClient:
         """The time as the server told it last, to the second; the one here where it never did."""
         return self._told_at or self._ports.now()
 
-    async def unused(self, *, limit: int = PAGE) -> list[UnusedInfo]:
-        return list(await self._page("/v1/unused", UnusedInfo, {}, None, limit))
+    async def unused(self, *, cursor: str | None = None, limit: int = PAGE) -> Page[UnusedInfo]:
+        return await self._page("/v1/unused", UnusedInfo, {}, cursor, limit)
 
     async def readdress(self, unused_id: str, target: str, *, check: bool = True) -> Receipt:
         path, refuse = f"/v1/unused/{quote(unused_id, safe='')}/readdress", partial(raise_refusal, target=target)

@@ -7,9 +7,10 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
-from bide.authoring.checks import check_key, check_text, is_name
+from bide.authoring.checks import check_key, check_limit, check_text, is_name
 from bide.authoring.machine import encode
 from bide.authoring.signals import Signal, signal_name
+from bide.client.cursors import after_moment, moment
 from bide.client.door import PAGE, Door
 from bide.client.refusals import raise_refusal
 from bide.core.commands import Deliver, DeliverMany, Receipt, Receipts, Unknown
@@ -17,9 +18,8 @@ from bide.core.payloads import canonical_text, digest
 from bide.core.records import RunId
 from bide.engine.runtime import Runtime
 from bide.errors import Invalid, NoTarget, UnusedNotFound
-from bide.views import SignalTo, UnusedInfo, unused_info
+from bide.views import Page, SignalTo, UnusedInfo, unused_info
 
-MOST_UNUSED = 10_000
 P = TypeVar("P")
 
 
@@ -110,18 +110,18 @@ class Signalling(Door):
                 raise_refusal(receipt, one.target, one.dedup_key)
         return receipts
 
-    async def unused(self, *, limit: int = PAGE) -> list[UnusedInfo]:
+    async def unused(self, *, cursor: str | None = None, limit: int = PAGE) -> Page[UnusedInfo]:
         """What arrived and could not be used, oldest first (S12)."""
         runtime = await self._open()
-        rows = await runtime.store.unused(self.workspace, limit=limit)
+        rows = await runtime.store.unused(self.workspace, after=after_moment(cursor), limit=check_limit(limit))
         hidden = await self._hidden_in(row.run_id for row in rows)
-        return [unused_info(row, hidden[row.run_id]) for row in rows]
+        following = moment(rows[-1].at, rows[-1].id) if len(rows) == limit else None
+        return Page([unused_info(row, hidden[row.run_id]) for row in rows], following)
 
     async def readdress(self, unused_id: str, target: str, *, check: bool = True) -> Receipt:
         """Deliver a kept arrival to another run; it is dropped from the kept ones when it is admitted."""
         runtime = await self._open()
-        rows = await runtime.store.unused(self.workspace, limit=MOST_UNUSED)
-        found = next((row for row in rows if row.id == unused_id), None)
+        found = await runtime.store.unused_by_id(self.workspace, unused_id) if is_name(unused_id) else None
         name, payload = (found.name, msgspec.json.decode(found.payload)) if found is not None else ("gone", None)
         command = self._deliver_command(runtime, target, name, payload, None)
         command = msgspec.structs.replace(command, unused_id=unused_id, is_gone=found is None)

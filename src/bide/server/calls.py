@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, NoReturn, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 from starlette.types import Receive, Scope
 
+from bide.authoring.checks import MOST_LISTED
 from bide.client import Client
 from bide.core.access import Key
 from bide.core.commands import AnyCommand, Emit, KeepUnused, Once, OnceKey, Reply, UsedOtherwise
@@ -112,6 +113,16 @@ def invalid(error: msgspec.ValidationError) -> Refusal:
 
 
 @dataclass(frozen=True)
+Limit = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": MOST_LISTED})]  # as `check_limit` says
+
+
+class PageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which page of a list."""
+
+    cursor: str | None = None
+    limit: Limit = 100
+
+
 class Answer:
     """What is sent back: a value that becomes JSON, with its status."""
 

@@ -10,7 +10,7 @@ from bide.client.refusals import raise_refused_task
 from bide.core.commands import Receipt
 from bide.core.records import OPEN_INTERACTION
 from bide.errors import AlreadyAnswered, Forbidden, NotFound
-from bide.server.calls import Answer, Call, Endpoint, problems_of
+from bide.server.calls import Answer, Call, Endpoint, Limit, problems_of
 from bide.server.problems import Refusal, telling
 from bide.server.runs import Nothing
 from bide.views import InteractionInfo
@@ -26,7 +26,7 @@ class InteractionQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     channel: str | None = None
     definition: str | None = None
     cursor: str | None = None
-    limit: int = 100
+    limit: Limit = 100
 
 
 class Interactions(msgspec.Struct, frozen=True, kw_only=True):

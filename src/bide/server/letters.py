@@ -5,16 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from bide.errors import DeadLetterNotFound
-from bide.server.calls import Call, Endpoint
+from bide.server.calls import Call, Endpoint, PageQuery
 from bide.server.runs import Nothing
 from bide.views import DeadLetterInfo
-
-
-class LetterQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which page."""
-
-    cursor: str | None = None
-    limit: int = 100
 
 
 class DeadLetters(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +23,7 @@ class SettledLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def list_letters(call: Call) -> DeadLetters:
-    asked = call.ask(LetterQuery)
+    asked = call.ask(PageQuery)
     page = await call.client.dead_letters(cursor=asked.cursor, limit=asked.limit)
     return DeadLetters(items=list(page), next_cursor=page.next_cursor)
 
@@ -60,7 +53,7 @@ _ONE = "/v1/dead-letters/{letter_id}"
 
 ENDPOINTS = (
     Endpoint("GET", "/v1/dead-letters", list_letters, "runs:read", "List dead letters, oldest first",
-             query=LetterQuery, answers={200: DeadLetters}),
+             query=PageQuery, answers={200: DeadLetters}),
     Endpoint("POST", f"{_ONE}/retry", retry, "waits:operate", "Try again what failed", body=Nothing,
              answers={200: SettledLetter}, found=letter_exists, refusals=(404, 409)),
     Endpoint("POST", f"{_ONE}/discard", discard, "waits:operate", "Give up what failed", body=Nothing,

@@ -13,7 +13,7 @@ from bide.core.records import FINAL
 from bide.core.records import Run as RunRow
 from bide.errors import BadInput, DuplicateRun, NotHeld, RunIsFinal, RunTimeoutError
 from bide.server.bodies import while_there
-from bide.server.calls import Answer, Call, Endpoint
+from bide.server.calls import Answer, Call, Endpoint, Limit
 from bide.server.places import POLLS, place
 from bide.views import Explanation, LedgerEntry, RunInfo, StepInfo, run_info
 
@@ -55,7 +55,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     correlation_key: str | None = None
     tag: list[str] = []
     cursor: str | None = None
-    limit: int = 100
+    limit: Limit = 100
 
 
 class Runs(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from bide.authoring.checks import check_limit
-from bide.client.looking import MOST_UNUSED
+from bide.authoring.checks import is_name
 from bide.client.refusals import raise_refusal
 from bide.core.commands import Receipt
 from bide.core.records import OPEN_WAIT
 from bide.errors import AlreadyAnswered, UnusedNotFound
-from bide.server.calls import Answer, Call, Endpoint
+from bide.server.calls import Answer, Call, Endpoint, Limit, PageQuery
 from bide.server.interactions import Reason, answered
 from bide.server.problems import telling
 from bide.server.runs import Nothing
@@ -33,7 +32,7 @@ class WaitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     assignee: str | None = None
     group: str | None = None
     cursor: str | None = None
-    limit: int = 100
+    limit: Limit = 100
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,12 +54,9 @@ class Definitions(msgspec.Struct, frozen=True, kw_only=True):
     items: list[DefinitionInfo]
 
 
-class LimitQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    limit: int = 100
-
-
 class UnusedList(msgspec.Struct, frozen=True, kw_only=True):
     items: list[UnusedInfo]
+    next_cursor: str | None
 
 
 class Readdress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -165,7 +161,8 @@ async def list_definitions(call: Call) -> Definitions:
 
 
 async def list_unused(call: Call) -> UnusedList:
-    return UnusedList(items=await call.client.unused(limit=check_limit(call.ask(LimitQuery).limit)))
+    page = await call.client.unused(**msgspec.structs.asdict(call.ask(PageQuery)))
+    return UnusedList(items=list(page), next_cursor=page.next_cursor)
 
 
 async def readdress(call: Call) -> Answer:
@@ -177,9 +174,9 @@ async def readdress(call: Call) -> Answer:
 
 
 async def unused_exists(call: Call) -> None:
-    kept = await call.runtime.store.unused(call.key.workspace, limit=MOST_UNUSED)
-    if not any(one.id == call.path["unused_id"] for one in kept):
-        raise UnusedNotFound(call.path["unused_id"])
+    id = call.path["unused_id"]
+    if not is_name(id) or await call.runtime.store.unused_by_id(call.key.workspace, id) is None:
+        raise UnusedNotFound(id)
 
 
 _WAIT = "/v1/waits/{wait_id}"
@@ -203,8 +200,8 @@ ENDPOINTS = (
              refusals=(404, 409, 410)),
     Endpoint("GET", "/v1/definitions", list_definitions, "runs:read", "What runs can be started of",
              answers={200: Definitions}),
-    Endpoint("GET", "/v1/unused", list_unused, "runs:read", "What arrived and could not be used",
-             query=LimitQuery, answers={200: UnusedList}),
+    Endpoint("GET", "/v1/unused", list_unused, "runs:read", "What arrived and could not be used, oldest first",
+             query=PageQuery, answers={200: UnusedList}),
     Endpoint("POST", "/v1/unused/{unused_id}/readdress", readdress, "waits:operate", "Deliver a kept arrival to a run",
              body=Readdress, answers={200: Receipt}, found=unused_exists, refusals=(404, 409)),
 )  # fmt: skip

@@ -281,7 +281,12 @@ class Store(Access, Protocol):
     async def stream_end(self) -> str:
         """A place behind everything that `stream` gives now, and before everything that it will give later."""
 
-    async def unused(self, workspace: str, *, limit: int) -> Sequence[Unused]: ...
+    async def unused(
+        self, workspace: str, *, run_id: str | None = None, after: tuple[datetime, str] | None = None, limit: int
+    ) -> Sequence[Unused]:
+        """Oldest first, of one run or of all; *after* is the time and id of the last of the page before."""
+
+    async def unused_by_id(self, workspace: str, id: str) -> Unused | None: ...
     async def audit(self) -> Sequence[Violation]:
         """Every row that breaks an invariant; none in a healthy store (D11)."""
 

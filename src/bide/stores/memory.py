@@ -360,9 +360,15 @@ class MemoryStore:
     async def stream_end(self) -> str:
         return str(self._places + 1)
 
-    async def unused(self, workspace: str, *, limit: int) -> Sequence[Unused]:
-        found = [unused for unused in self._unused.values() if unused.workspace == workspace]
-        return sorted(found, key=lambda unused: (unused.at, unused.id))[-limit:]
+    async def unused(
+        self, workspace: str, *, run_id: str | None = None, after: tuple[datetime, str] | None = None, limit: int
+    ) -> Sequence[Unused]:
+        of_run = (row for row in self._unused.values() if run_id is None or row.run_id == run_id)
+        found = sorted((row.at, row.id) for row in of_run if row.workspace == workspace)
+        return [self._unused[(workspace, id)] for at, id in found if after is None or (at, id) > after][:limit]
+
+    async def unused_by_id(self, workspace: str, id: str) -> Unused | None:
+        return self._unused.get((workspace, id))
 
     async def audit(self) -> Sequence[Violation]:
         broken = invariants.check(self.rows())

@@ -490,8 +490,19 @@ class PostgresStore(PostgresAccess):
         [(last,)] = await self._transactions.read("select_stream_end")
         return str(int(last) + 1) if last is not None else ""
 
-    async def unused(self, workspace: str, *, limit: int) -> Sequence[Unused]:
-        return [self._rows.read_unused(row) for row in await self._transactions.read("select_unused", workspace, limit)]
+    async def unused(
+        self, workspace: str, *, run_id: str | None = None, after: tuple[datetime, str] | None = None, limit: int
+    ) -> Sequence[Unused]:
+        page = [workspace, *(after or (datetime.min.replace(tzinfo=UTC), "")), limit]
+        if run_id is None:
+            rows = await self._transactions.read("select_unused", *page)
+        else:
+            rows = await self._transactions.read("select_unused_of_run", *page, run_id)
+        return [self._rows.read_unused(row) for row in rows]
+
+    async def unused_by_id(self, workspace: str, id: str) -> Unused | None:
+        rows = await self._transactions.read("select_unused_by_id", workspace, id)
+        return self._rows.read_unused(rows[0]) if rows else None
 
     async def audit(self) -> Sequence[Violation]:
         queries = [name for name in sorted(self._sql) if name.startswith("audit_")]

@@ -431,11 +431,19 @@ class SqliteStore(SqliteAccess):
         last = await self._read(lambda c: c.execute(SQL["stream_end"]).get)
         return str(last + 1) if last is not None else ""
 
-    async def unused(self, workspace: str, *, limit: int) -> Sequence[Unused]:
-        """The newest, oldest first."""
-        parameters = {"workspace": workspace, "limit": limit}
-        newest = await self._read(lambda c: c.execute(SQL["newest_unused"], parameters).fetchall())
-        return [self._rows.unused_of(row) for row in reversed(newest)]
+    async def unused(
+        self, workspace: str, *, run_id: str | None = None, after: tuple[datetime, str] | None = None, limit: int
+    ) -> Sequence[Unused]:
+        at, id = (microseconds(after[0]), after[1]) if after is not None else (-(2**63), "")
+        parameters: dict[str, Any] = {"workspace": workspace, "after_at": at, "after_id": id, "limit": limit}
+        statement = "find_unused"
+        if run_id is not None:
+            statement, parameters["run_id"] = "find_unused_of_run", run_id
+        return await self._read(lambda c: [self._rows.unused_of(row) for row in c.execute(SQL[statement], parameters)])
+
+    async def unused_by_id(self, workspace: str, id: str) -> Unused | None:
+        row = await self._read(lambda c: c.execute(SQL["load_unused"], (workspace, id)).fetchone())
+        return self._rows.unused_of(row) if row is not None else None
 
     async def audit(self) -> Sequence[Violation]:
         return await self._read(lambda c: audit(c, self._rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bide.core.records import Wait
+from bide.core.records import Unused, Wait
 from bide.stores.interface import RunFilter, Store, WaitFilter
 from bide.testing.store_contract.making import (
     HOUR,
@@ -196,12 +196,38 @@ class Reads:
         assert await store.run("default", "run_5") is None
         assert await store.run("other", "run_1") is None
 
-    async def test_the_newest_unused_arrivals_are_listed_in_the_order_they_came(
+    async def test_unused_arrivals_are_listed_page_by_page_in_the_order_they_came(
         self, store: Store, clock: VirtualClock
     ) -> None:
-        for id in ("msg_c", "msg_a", "msg_d", "msg_b"):
-            await store.execute([an_unused(id, clock()), an_unused(id, clock(), workspace="other")])
+        for ids in (("msg_c",), ("msg_a",), ("msg_e", "msg_d"), ("msg_b",)):  # two came at the same moment
+            for id in ids:
+                await store.execute([an_unused(id, clock()), an_unused(id, clock(), workspace="other")])
             clock.advance(MINUTE)
+        whole = await store.unused("default", limit=9)
 
-        assert [unused.id for unused in await store.unused("default", limit=9)] == ["msg_c", "msg_a", "msg_d", "msg_b"]
-        assert [unused.id for unused in await store.unused("default", limit=2)] == ["msg_d", "msg_b"]
+        assert [unused.id for unused in whole] == ["msg_c", "msg_a", "msg_d", "msg_e", "msg_b"]
+        assert {unused.workspace for unused in whole} == {"default"}
+        for limit in (1, 2, 3):
+            paged: list[Unused] = []
+            after = None
+            while page := await store.unused("default", after=after, limit=limit):
+                assert len(page) <= limit
+                paged += page
+                after = (page[-1].at, page[-1].id)
+            assert paged == list(whole)
+
+    async def test_unused_arrivals_are_found_by_their_run_and_by_their_id(
+        self, store: Store, clock: VirtualClock
+    ) -> None:
+        for n, run_id in enumerate(("run_1", "run_2", "run_1")):
+            for workspace in ("default", "other"):
+                await store.execute([an_unused(f"msg_{n}", clock(), run_id=run_id, workspace=workspace)])
+            clock.advance(MINUTE)
+        first, _, third = await store.unused("default", limit=9)
+
+        assert list(await store.unused("default", run_id="run_1", limit=9)) == [first, third]
+        assert list(await store.unused("default", run_id="run_1", after=(first.at, first.id), limit=9)) == [third]
+        assert list(await store.unused("elsewhere", run_id="run_1", limit=9)) == []
+        assert await store.unused_by_id("default", "msg_2") == third
+        assert await store.unused_by_id("default", "msg_9") is None
+        assert await store.unused_by_id("elsewhere", "msg_2") is None
