@@ -44,6 +44,44 @@ def test_dev_prints_a_key_and_a_line_that_works(bide: Bide) -> None:
     assert bide.finished(process).code == 0
 
 
+LINKED = """
+
+@app.workflow("verify")
+async def verify(step: bide.Step, user: str) -> bool:
+    cb = await step.callback("kyc", timeout="7d", returns=bool)
+    await step.run("begin", print, "link:", cb.url, flush=True)
+    return await cb
+"""
+
+
+def test_W4_links_of_dev_lead_to_the_port_that_was_free(bide: Bide) -> None:
+    """Also those of a run that goes on at once, before anybody could be told of the port."""
+    shop = Path(bide.folder / "shop.py")
+    shop.write_text(shop.read_text() + LINKED)
+    assert bide("start", "verify", '"ann"').code == 0
+    process = bide.process("dev", "shop.py", "--port", "0", "--json", "--no-reload")
+    assert process.stdout is not None
+    lines = [process.stdout.readline(), process.stdout.readline()]
+    [link] = [line.split()[1] for line in lines if line.startswith("link: ")]
+    [url] = [json.loads(line)["url"] for line in lines if line.startswith("{")]
+
+    assert link.startswith(f"http://localhost:{url.rpartition(':')[2]}/resume/")
+    assert httpx.get(link).status_code == 200
+    assert httpx.post(link, json=True).json()["outcome"] == "woke"
+    process.send_signal(signal.SIGTERM)
+    assert bide.finished(process).code == 0
+
+
+def test_dev_listens_on_an_address_of_ipv6(bide: Bide) -> None:
+    process = bide.process("dev", "shop.py", "--host", "::1", "--port", "0", "--json", "--no-reload")
+    url = ready(process)["url"]
+
+    assert url.startswith("http://[::1]:")
+    assert httpx.get(f"{url}/healthz").status_code == 200
+    process.send_signal(signal.SIGTERM)
+    assert bide.finished(process).code == 0
+
+
 @pytest.mark.parametrize("template", ["approval", "workflow"])
 def test_the_line_that_dev_prints_starts_a_run_of_what_new_wrote(bide: Bide, template: str) -> None:
     """Two commands from nothing to a run: an input is made up where one is needed."""
@@ -70,7 +108,7 @@ def test_dev_starts_again_when_the_code_changes(bide: Bide) -> None:
     second = ready(process)
 
     key = {"Authorization": f"Bearer {second['key']}"}
-    assert (second["pid"], second["key"]) == (first["pid"], first["key"])
+    assert (second["pid"], second["key"], second["url"]) == (first["pid"], first["key"], first["url"])
     names = [one["name"] for one in httpx.get(f"{second['url']}/v1/definitions", headers=key).json()["items"]]
     assert "shout" in names
     process.send_signal(signal.SIGTERM)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import json
 
+import pytest
+from starlette.types import Message
+
+from bide.engine.runtime import Runtime
+from bide.server import Server
 from bide.testing import world
+from bide.testing.world import World
 from tests.server.shop import SEEN, app
 from tests.server.test_signals_over_http import code
 
@@ -64,15 +70,55 @@ async def test_a_server_that_was_told_no_names_answers_to_any(allowed: str) -> N
         assert (await w.http().get("/v1/runs", headers={"Host": "whatever.example"})).status_code == 200
 
 
-async def test_two_host_headers_are_400() -> None:
-    """T14: one for the proxy, one for us."""
-    async with world(app, public_url=OWN, allowed_hosts="flows.shop.example") as w:
+ANYWHERE = pytest.mark.parametrize("allowed", ["", "*", "flows.shop.example"])
+PATHS = ("/v1/runs", "/resume/a.b.c", "/docs", "/healthz", "/readyz", "/metrics", "/nowhere")
+
+
+async def status_of(w: World, key: str, path: str, hosts: list[bytes], version: str = "1.1") -> tuple[int, str]:
+    """What a request with these Host headers is answered, as a server hands it over: httpx would send one."""
+    headers = [(b"authorization", key.encode()), *((b"host", host) for host in hosts)]
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def opened() -> Runtime:
+        return w.runtime
+
+    scope = {"type": "http", "method": "GET", "path": path, "headers": headers, "http_version": version}
+    await Server(opened)({**scope, "query_string": b"", "client": ("127.0.0.1", 1)}, receive, send)
+    said = json.loads(sent[1]["body"]) if sent[0]["status"] == 400 else {}
+    return sent[0]["status"], said.get("code", "")
+
+
+@ANYWHERE
+@pytest.mark.parametrize("second", [b"evil.example", b"flows.shop.example"], ids=["another", "the same"])
+async def test_T14_two_host_headers_are_400(allowed: str, second: bytes) -> None:
+    """One for the proxy, one for us; also where any name is answered to."""
+    async with world(app, public_url=OWN, allowed_hosts=allowed) as w:
+        for path in PATHS:
+            for version in ("1.0", "1.1", "2"):
+                hosts = [b"flows.shop.example", second]
+                assert await status_of(w, "", path, hosts, version) == (400, "repeated_header"), path
+
+
+@ANYWHERE
+async def test_a_request_of_http_1_1_without_a_host_header_is_400(allowed: str) -> None:
+    """RFC 9112, 3.2. Those who watch over processes may speak HTTP/1.0, which has none."""
+    async with world(app, public_url=OWN, allowed_hosts=allowed) as w:
         http = w.http()
-        request = http.build_request("GET", "/v1/runs")
-        both = [*request.headers.raw, (b"Host", b"evil.example")]
-        again = http.build_request("GET", "/v1/runs", headers=both)
-        again.headers._list = [(name, name.lower(), value) for name, value in both]  # httpx keeps one
-        assert code(await http.send(again)) == (400, "repeated_header")
+        await http.get("/v1/runs")  # its key is stored with its first request
+        key = http.headers["Authorization"]
+        for path in PATHS:
+            assert await status_of(w, key, path, []) == (400, "no_host"), path
+            assert (await status_of(w, key, path, [b"flows.shop.example"]))[0] != 400, path
+        for probe in ("/healthz", "/readyz", "/metrics"):
+            assert await status_of(w, key, probe, [], "1.0") == (200, ""), probe
+        answered = await status_of(w, key, "/v1/runs", [], "1.0")
+        assert answered[0] == (421 if allowed.startswith("flows") else 200)
 
 
 @pytest.mark.parametrize(("url", "says"), [(OWN, "max-age=31536000"), ("http://flows.shop.example", None)])

@@ -15,7 +15,7 @@ from bide.engine.figures import REASONS
 from bide.engine.transport import Answer
 from bide.server.metrics_port import metrics_served
 from bide.testing import world
-from tests.server.shop import app
+from tests.server.shop import SEEN, app
 from tests.server.test_signals_over_http import code
 
 NAMES = [
@@ -122,6 +122,31 @@ async def test_W7_every_refusal_is_counted_under_its_reason(store_url: str) -> N
         assert found[("bide_http_requests_total", "404")] == 4
         [kept] = [one for one in await w.client().unused() if one.run_id == race.id]
         assert kept.reason == "stale"
+
+
+async def test_every_request_is_counted_with_or_without_a_key(store_url: str) -> None:
+    """§11: also where nobody with a key came yet: links, probes, guesses, what is refused before its key is read."""
+    async with world(app, store_url) as w:
+        await w.start("kyc", "counted")
+        http = w.http()
+        keyless = {"Authorization": ""}
+        for status, method, path in (
+            (404, "GET", "/nowhere"),
+            (200, "GET", "/healthz"),
+            (405, "DELETE", "/healthz"),
+            (200, "GET", "/readyz"),
+            (200, "GET", "/docs"),
+            (200, "HEAD", SEEN["counted"]),
+            (404, "POST", "/resume/a.b.c"),
+            (401, "GET", "/v1/runs"),
+        ):
+            answered = await http.request(method, path, headers=keyless, content=b"1" if method == "POST" else None)
+            assert answered.status_code == status, path
+
+        found = await figures(http)
+        counted = {label: n for (name, label), n in found.items() if name == "bide_http_requests_total"}
+        assert counted == {"200": 4, "401": 1, "404": 2, "405": 1}
+        assert (await figures(http))[("bide_http_requests_total", "200")] == 5  # that of the figures themselves
 
 
 async def test_figures_need_an_admin_key_or_a_port_of_their_own(store_url: str) -> None:

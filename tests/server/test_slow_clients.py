@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from bide.server import ENDPOINTS
 from bide.server.listening import Patience, listen, listener
@@ -88,6 +92,56 @@ async def test_T42_a_body_that_trickles_does_not_hold_its_connection(what: str) 
 
     assert answer.startswith(b"HTTP/1.1 %d " % status)
     assert b"connection: close" in answer.lower()
+
+
+@contextlib.asynccontextmanager
+async def mounted(protocol: str) -> AsyncIterator[tuple[int, str]]:
+    """The API in an application of somebody else, on a server that gives clients all the time they want."""
+    async with world(app) as w:
+
+        async def opened() -> Any:
+            return w.runtime
+
+        http = w.http()
+        await http.get("/v1/runs")
+        outer = Starlette(routes=[Mount("/flows", app=Api(opened, ENDPOINTS, body_seconds=API_SECONDS))])
+        server = uvicorn.Server(uvicorn.Config(outer, http=protocol, port=0, log_config=None, lifespan="off"))
+        with socket.create_server(("127.0.0.1", 0)) as bound:
+            serving = asyncio.create_task(server.serve([bound]))
+            try:
+                yield bound.getsockname()[1], http.headers["Authorization"]
+            finally:
+                server.should_exit = True
+                await serving
+
+
+@pytest.mark.parametrize("protocol", ["h11", "httptools"])
+@pytest.mark.parametrize("what", sorted(BODIES.keys() - {"a stream"}))
+async def test_T42_a_mounted_api_does_not_wait_for_a_body_that_trickles(what: str, protocol: str) -> None:
+    """H4: it says so, and has the connection closed, whatever server it is mounted in."""
+    begin, status = BODIES[what]
+    begin = begin.replace(b"POST /", b"POST /flows/").replace(b"GET /", b"GET /flows/")
+    async with mounted(protocol) as (port, key):
+        answer = await trickled(port, begin.replace(b"KEY", key.encode()))
+
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert answer.lower().count(b"connection: close") == 1
+
+
+@pytest.mark.parametrize("refused", ["no key", "no such path"])
+async def test_a_refusal_of_a_request_that_is_here_leaves_its_connection_open(refused: str) -> None:
+    """Whoever asks too often, or with a wrong key, need not connect anew."""
+    begin, status = BODIES[refused]
+    head = begin.replace(b"POST /", b"POST /flows/").replace(b"Content-Length: 500000", b"Content-Length: 2")
+    async with mounted("httptools") as (port, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(2):
+            writer.write(head + b"[]")
+            answer = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(answer.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]))
+            assert answer.startswith(b"HTTP/1.1 %d " % status)
+            assert b"connection: close" not in answer.lower()
+        writer.transport.abort()
 
 
 @pytest.mark.parametrize("begin", [b"", b"GET / HTTP/1.1\r\nX-Slow: ", b"\r\n"], ids=["nothing", "half", "lines"])

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bide.app import App
 
 DEV_KEY = "BIDE_DEV_KEY"
+DEV_PORT = "BIDE_DEV_PORT"
 LOOK_SECONDS = 0.5
 
 TargetArgument = Annotated[
@@ -125,26 +126,39 @@ async def _serve(
             f"the HTTP API needs a package that is not installed ({error.name}); "
             "install it with: pip install 'bide[server]'"
         ) from error
-    if is_dev and "public_url" not in app.settings().sources and port:
-        app.configure(public_url=f"http://localhost:{port}")
     stop = Stop(asyncio.get_running_loop(), quiet=False)
-    async with life, metrics_served(await app.runtime()):
-        key = await _dev_key(app, aim.workspace) if is_dev else None
-        server = listening.listener(app.asgi(), host, port, per_address=app.settings().connections_per_address)
-        collector = Collector(app.settings().gc_threshold)
-        collector.relax()
-        collector.settle()
+    with listening.bind(host, port or (_dev_port() if is_dev else 0)) as bound:
+        if is_dev:
+            _lead_to(app, bound.getsockname()[1])
+        async with life, metrics_served(await app.runtime()):
+            key = await _dev_key(app, aim.workspace) if is_dev else None
+            server = listening.listener(app.asgi(), host, port, per_address=app.settings().connections_per_address)
+            collector = Collector(app.settings().gc_threshold)
+            collector.relax()
+            collector.settle()
 
-        def ready(bound: int) -> None:
-            _announce(aim, app, f"http://{host}:{bound}", key)
+            def ready(port: int) -> None:
+                _announce(aim, app, f"http://{f'[{host}]' if ':' in host else host}:{port}", key)
 
-        watching = asyncio.create_task(watched.until_changed(stop)) if watched is not None else None
-        try:
-            await listening.listen(server, stop.asked, ready)
-        finally:
-            if watching is not None:
-                watching.cancel()
+            watching = asyncio.create_task(watched.until_changed(stop)) if watched is not None else None
+            try:
+                await listening.listen(server, stop.asked, ready, bound)
+            finally:
+                if watching is not None:
+                    watching.cancel()
     return 0
+
+
+def _dev_port() -> int:
+    """The port that was free the last time, after a restart for changed code: links that were made lead there."""
+    return int(os.environ.get(DEV_PORT, "0"))
+
+
+def _lead_to(app: App, port: int) -> None:
+    """Let links lead to this port. They may be made as soon as the engine runs."""
+    os.environ[DEV_PORT] = str(port)
+    if "public_url" not in app.settings().sources:
+        app.configure(public_url=f"http://localhost:{port}")
 
 
 async def _dev_key(app: App, workspace: str) -> str:

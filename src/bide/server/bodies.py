@@ -14,10 +14,39 @@ from bide.server.problems import FieldError, Refusal
 T = TypeVar("T")
 ENVELOPE: Final = 16 * 1024
 JSON_TYPES: Final = ("application/json",)
+ANNOUNCING: Final = (b"content-length", b"transfer-encoding")  # a body
 
 
 class Gone(Exception):
     """The client went away; there is nobody to answer."""
+
+
+class Incoming:
+    """What comes of one request, and whether all of it has come."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._scope = scope
+        self._receive = receive
+        self.is_whole = False  # as far as anybody looked
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self.is_whole = not message.get("more_body", False)
+        return message
+
+    async def is_owed(self) -> bool:
+        """Whether the client has more to send than is here by now. Nobody would bound how long it takes to (T42)."""
+        announced = (value for name, value in self._scope["headers"] if name in ANNOUNCING)
+        if all(value == b"0" for value in announced):
+            return False
+        read = 0
+        try:
+            async with asyncio.timeout(0):  # what is here is read without a pause
+                while not self.is_whole and read <= ENVELOPE:
+                    read += len((await self()).get("body", b""))
+        except TimeoutError:
+            pass
+        return not self.is_whole
 
 
 async def until_gone(receive: Receive) -> None:

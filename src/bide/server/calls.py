@@ -86,6 +86,7 @@ class Call:
     path: Mapping[str, str]
     query: Mapping[str, Any]
     body: Any  # the JSON that was sent, checked but not converted
+    body_seconds: float  # that a client has for its body, where the endpoint reads it
 
     def read(self, type_: type[T]) -> T:
         """The body as what the endpoint takes. Raises a `Refusal` (422) that names the field."""
@@ -112,7 +113,6 @@ def invalid(error: msgspec.ValidationError) -> Refusal:
     )
 
 
-@dataclass(frozen=True)
 Limit = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": MOST_LISTED})]  # as `check_limit` says
 
 
@@ -123,6 +123,7 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     limit: Limit = 100
 
 
+@dataclass(frozen=True)
 class Answer:
     """What is sent back: a value that becomes JSON, with its status."""
 

@@ -28,6 +28,12 @@ def host_of(value: str) -> str:
         return ""
 
 
+def check_host(scope: Scope) -> None:
+    """Raise where it is not clear whom the request is for (RFC 9112, 3.2): proxies and we might read it differently."""
+    if header(scope, b"host") is None and scope.get("http_version") == "1.1":
+        raise Refusal(400, "no_host", "a request of HTTP/1.1 has a Host header; this one has none")
+
+
 class Site:
     """The names of a server, as it is configured."""
 

@@ -18,6 +18,7 @@ from bide.server.senders import Door, sender
 LONGEST_HEAD = 64 * 1024
 KEEP_ALIVE_SECONDS = 15
 MOST_CONNECTIONS = 10_000
+BACKLOG = 2048
 
 
 @dataclass(frozen=True)
@@ -217,24 +218,35 @@ def listener(
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(grace),
         limit_concurrency=MOST_CONNECTIONS,
-        backlog=2048,
+        backlog=BACKLOG,
     )
     config.door = Door(per_address)
     config.patience = patience
     return Listener(config)
 
 
-async def listen(server: Listener, stopped: asyncio.Event, ready: Any = None) -> None:
-    """Serve until *stopped*; *ready* is called with the port once connections are taken.
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that clients can connect to; they are answered once somebody listens on it.
 
     Raises `BadConfiguration` where nothing can listen there.
     """
-    host, port = server.config.host, server.config.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        bound = socket.create_server((host, port), backlog=server.config.backlog)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         said = f"cannot listen on {host}:{port}: {error.strerror or error}; take another with --port or --host"
         raise BadConfiguration(said) from error
+
+
+async def listen(
+    server: Listener, stopped: asyncio.Event, ready: Any = None, bound: socket.socket | None = None
+) -> None:
+    """Serve until *stopped*; *ready* is called with the port once connections are taken.
+
+    *bound* is a socket to listen on, where the server's own address is not bound here. It is closed at the end.
+    """
+    if bound is None:
+        bound = bind(server.config.host, server.config.port)
     serving, stopping = asyncio.create_task(server.serve([bound])), asyncio.create_task(stopped.wait())
     listening = asyncio.create_task(server.listens.wait())
     try:

@@ -28,7 +28,6 @@ from bide.server.tries import check_guesses, note_guess, note_misfit
 from bide.stores.interface import WaitFilter
 
 Tone = Literal["good", "calm", "bad"]
-BODY_SECONDS = 30.0
 FORM = "application/x-www-form-urlencoded"
 LOOK_AGAIN = "Please look at the answers again."
 NOT_TOGETHER = "Something in them does not fit together."
@@ -140,7 +139,7 @@ async def _answer(call: Call, is_form: bool) -> Any:
     limit = call.runtime.settings.max_payload_bytes
     if await _bound(call) is None:
         check_guesses(call.runtime, sender_of(call.scope))  # what they send is not even read
-    raw = await read_body(call.scope, call.receive, limit + ENVELOPE, BODY_SECONDS)
+    raw = await read_body(call.scope, call.receive, limit + ENVELOPE, call.body_seconds)
     filled: Mapping[str, Sequence[str]] | None = None
     body: Any = None
     if is_form:

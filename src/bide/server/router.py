@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime
@@ -21,9 +22,9 @@ from bide.engine import tracing
 from bide.engine.figures import REQUESTS
 from bide.engine.runtime import Runtime
 from bide.errors import BideError, Forbidden
-from bide.server.bodies import ENVELOPE, Gone, header, parse_json, read_body
+from bide.server.bodies import ENVELOPE, Gone, Incoming, header, parse_json, read_body
 from bide.server.calls import Answer, Call, Endpoint, HttpClient, digest_of
-from bide.server.hosts import Site
+from bide.server.hosts import Site, check_host
 from bide.server.keys import Keys
 from bide.server.problems import TYPE, Refusal, problem, refusal_of
 from bide.server.quotas import Quotas, quotas_of
@@ -36,6 +37,9 @@ _PLAIN_HEADERS = (
     *((name.lower().encode(), value.encode()) for name, value in NEVER_CACHED),
     (b"content-type", b"application/json"),
 )
+
+HTTP_1 = ("1.0", "1.1")
+CLOSES = (b"connection", b"close")
 
 ANY = "{}"  # stands for a last segment that is a parameter
 
@@ -60,19 +64,22 @@ class Api:
         self._quotas: Quotas | None = None
         self._site: Site | None = None
         self._site_of: Runtime | None = None
+        self._runtime: Runtime | None = None  # that requests are counted in
+        self._early: Counter[str] = Counter()  # the statuses of those that came before there was one
         self._body_seconds = body_seconds
 
     def leave(self) -> None:
         """End what would go on for ever: the process stops."""
-        if self._keys_of is not None:
-            self._keys_of.tail.close()
+        if self._runtime is not None:
+            self._runtime.tail.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; whatever happens, there is an answer."""
         response: Any
+        incoming = Incoming(scope, receive)
         try:
             with tracing.within(_trace_of(scope)) if tracing.is_on() else nullcontext():
-                response = await self._answer(scope, receive)
+                response = await self._answer(scope, incoming)
         except Gone:
             return
         except Exception as error:
@@ -80,21 +87,31 @@ class Api:
             if refusal.status >= 500:
                 log.exception("a request failed", exc_info=error)
             response = refused(refusal)
-        if self._keys_of is not None:
-            self._keys_of.count(REQUESTS, str(getattr(response, "status_code", 200)))
+        self._count(str(getattr(response, "status_code", 200)))
         if isinstance(response, Response):
             if self._site is not None:
                 self._site.mark(response)
             if scope["method"] == "HEAD":
                 response.body = b""
-        await response(scope, receive, send)
+            if not incoming.is_whole and scope.get("http_version") in HTTP_1 and await incoming.is_owed():
+                response.raw_headers.append(CLOSES)
+        await response(scope, incoming, send)
+
+    def _count(self, status: str) -> None:
+        if self._runtime is None:
+            self._early[status] += 1
+            return
+        self._runtime.count(REQUESTS, status)
+        while self._early:
+            self._runtime.count(REQUESTS, *self._early.popitem())
 
     async def _answer(self, scope: Scope, receive: Receive) -> Any:
+        check_host(scope)
         segments = _segments(scope)
         endpoint, path = self._table.find(scope["method"], segments)
         if endpoint.probe is not None:
             return respond(await endpoint.probe(self._open))
-        runtime = await self._open()
+        runtime = self._runtime = await self._open()
         if not endpoint.is_probe:
             self._site_for(runtime).check(scope)
         if endpoint.is_public:
@@ -121,6 +138,7 @@ class Api:
             path=path,
             query=_query(scope, endpoint.repeats),
             body=body,
+            body_seconds=self._body_seconds,
         )
         return respond(await self._perform(endpoint, call))
 

@@ -61,6 +61,7 @@ async def stream(api: Any, request: httpx.Request) -> httpx.Response:
     url = request.url
     scope = {
         "type": "http",
+        "http_version": "1.1",
         "method": request.method,
         "path": url.path,
         "raw_path": url.raw_path.partition(b"?")[0],
