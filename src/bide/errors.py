@@ -238,6 +238,8 @@ class DefinitionNotFound(NotFound):
 
     >>> print(DefinitionNotFound("ordr", ("order", "refund")))
     no definition is called 'ordr' in this app; registered are: order, refund
+    >>> print(DefinitionNotFound("order@2", ("order", "refund")))
+    'order' is registered in this app, but no version '2' of it
     """
 
     code = "definition_not_found"
@@ -247,6 +249,9 @@ class DefinitionNotFound(NotFound):
         self.name, self.known = name, known
 
     def __str__(self) -> str:
+        name, _, version = self.name.rpartition("@")
+        if name in self.known:
+            return f"{name!r} is registered in this app, but no version {version!r} of it"
         known = ", ".join(self.known) or "none"
         return f"no definition is called {self.name!r} in this app; registered are: {known}"
 

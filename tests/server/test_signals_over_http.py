@@ -272,6 +272,22 @@ async def test_an_idempotency_key_counts_for_one_path_of_one_workspace_and_seven
         assert signalled.status_code == 202
 
 
+@pytest.mark.parametrize(
+    ("wrong", "path"),
+    [({"name": ""}, "$.name"), ({"name": "x" * 201}, "$.name"), ({"dedup_key": "\n"}, "$.dedup_key")],
+)
+async def test_what_is_wrong_with_a_signal_is_said_at_its_field(wrong: dict[str, str], path: str) -> None:
+    """§7: `errors[]` of a 422."""
+    async with world(app) as w:
+        http, run = w.http(), await w.start("order", correlation_key="order:1")
+        by_run = await http.post(f"/v1/runs/{run.id}/signals", json={"name": "paid", **wrong})
+        by_key = await http.post("/v1/signals", json={"correlation_key": "order:1", "name": "paid", **wrong})
+
+        for refused in (by_run, by_key):
+            assert code(refused) == (422, "invalid")
+            assert [error["path"] for error in refused.json()["errors"]] == [path]
+
+
 async def test_a_signal_by_run_and_by_correlation_key(store_url: str, way_in: WayIn) -> None:
     """§7, S1, S7: 202, and `duplicate` for a redelivery."""
     async with world(app, store_url) as w, way_in(w) as client:

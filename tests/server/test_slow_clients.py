@@ -128,6 +128,19 @@ async def test_T42_a_mounted_api_does_not_wait_for_a_body_that_trickles(what: st
     assert answer.lower().count(b"connection: close") == 1
 
 
+async def test_who_waits_to_be_asked_for_a_body_is_not_asked_where_it_is_refused() -> None:
+    """RFC 9110, 10.1.1: `Expect: 100-continue`; the connection is closed, for the body may come all the same."""
+    head = b"POST /flows/v1/runs HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n"
+    async with mounted("httptools") as (port, key):
+        for more, starts in ((b"\r\n", b"HTTP/1.1 401 "), (f"Authorization: {key}\r\n\r\n".encode(), b"HTTP/1.1 100 ")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(head + more)
+            answer = await reader.readuntil(b"\r\n\r\n")
+            assert answer.startswith(starts)
+            assert (b"connection: close" in answer.lower()) is (b"401" in starts)
+            writer.transport.abort()
+
+
 @pytest.mark.parametrize("refused", ["no key", "no such path"])
 async def test_a_refusal_of_a_request_that_is_here_leaves_its_connection_open(refused: str) -> None:
     """Whoever asks too often, or with a wrong key, need not connect anew."""

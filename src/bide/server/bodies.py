@@ -39,6 +39,8 @@ class Incoming:
         announced = (value for name, value in self._scope["headers"] if name in ANNOUNCING)
         if all(value == b"0" for value in announced):
             return False
+        if headers_of(self._scope, b"expect"):
+            return True  # a look would ask for the rest (100 Continue)
         read = 0
         try:
             async with asyncio.timeout(0):  # what is here is read without a pause

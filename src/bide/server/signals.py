@@ -183,7 +183,7 @@ async def signal_key(call: Call) -> Answer:
         check=False,
         **options,
     )
-    return _received(receipt, asked.correlation_key, asked.dedup_key)
+    return _received(receipt, asked.correlation_key, asked.name, asked.dedup_key)
 
 
 async def signal_many(call: Call) -> Answer:
@@ -197,13 +197,20 @@ async def signal_many(call: Call) -> Answer:
 
 
 async def _signal(call: Call, target: str, name: str, payload: Any, dedup_key: str | None) -> Answer:
-    return _received(await call.client.signal(target, name, payload, dedup_key, check=False), target, dedup_key)
+    receipt = await call.client.signal(target, name, payload, dedup_key, check=False)
+    return _received(receipt, target, name, dedup_key)
 
 
-def _received(receipt: Receipt, target: str, dedup_key: str | None) -> Answer:
+def _received(receipt: Receipt, target: str, name: str, dedup_key: str | None) -> Answer:
     with telling(receipt):
-        _refuse(receipt, target, dedup_key, "$.payload")
+        _refuse(receipt, target, dedup_key, _wrong_field(target, name, dedup_key))
     return Answer(receipt, 202)
+
+
+def _wrong_field(target: str, name: str, dedup_key: str | None) -> str:
+    """Where a signal that cannot be taken is wrong."""
+    given = {"$.correlation_key": target, "$.name": name, "$.dedup_key": dedup_key if dedup_key is not None else "none"}
+    return next((path for path, text in given.items() if not is_name(text)), "$.payload")
 
 
 def _refuse(receipt: Receipt, target: str, dedup_key: str | None, path: str) -> None:
