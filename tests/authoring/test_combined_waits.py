@@ -270,6 +270,43 @@ async def test_S12_an_answer_to_a_wait_that_had_lost_is_kept_for_an_operator(sto
         assert await there.result(run.id) == ["A"]
 
 
+@pytest.mark.parametrize("comes", ["answer", "signal"])
+async def test_law_1_what_comes_for_a_wait_while_the_run_ends_without_it_is_not_lost(
+    comes: str, store_url: str
+) -> None:
+    """Laws 1, 13, S12: the body has enough and has returned, its commit is not there yet. An answer is kept, a signal
+    discarded with the inbox; neither counts as handed over."""
+    app = bide.App()
+
+    @app.workflow("enough")
+    async def workflow(step: bide.Step) -> str:
+        gates = [step.wait_for_signal(name, signal=name, timeout="1h") for name in ("a", "b")]
+        won: Any = await step.first("one", *gates, step.receive("go", "go", timeout="1h"))
+        return str(won.value)
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("enough")
+        with no_free_worker(there):
+            await there.complete("a", "A", settle=False)
+        session_commit, receipts = there.runtime.committer.submit, list[bide.Receipt]()
+
+        async def submit(command: Any) -> Any:
+            if type(command).__name__ == "CommitTurn" and not receipts:
+                sent = there.client().complete("b", "B") if comes == "answer" else there.client().signal(run.id, "go")
+                receipts.append(await sent)
+            return await session_commit(command)
+
+        there.runtime.committer.submit = submit  # type: ignore[method-assign]  # to be there right before the commit
+        await there.settle()
+        [receipt] = receipts
+        assert receipt.outcome == "woke"
+        assert await there.result(run.id) == "A"
+        kept = [(each.target, each.payload, each.reason) for each in await there.unused()]
+        assert kept == ([("b", "B", "withdrawn")] if comes == "answer" else [])
+        ended = (await there.ledger(run.id))[-1]
+        assert ended.data.get("discarded", []) == ([receipt.message_id] if comes == "signal" else [])
+
+
 async def _time_is_up(there: World) -> None:
     """The hour passed and its timer fired, and no worker was there to go on with the run."""
     await there.settle()

@@ -726,7 +726,8 @@ class WorkflowTurn:
         except Invalid as misfit:
             return await self._fail(misfit)
         self._take_back_unseen()
-        return await self._commit(End(status="completed", result=result), withdraws=self._leave_unreached())
+        withdraws = self._all_open.union(self._leave_unreached())
+        return await self._commit(End(status="completed", result=result), withdraws=tuple(sorted(withdraws)))
 
     async def _restart(self, restart: Restart) -> Turn | None:
         """Begin again with another input. What waits had taken and the body has not seen goes back first (law 13)."""
@@ -736,11 +737,14 @@ class WorkflowTurn:
             return await self._fail(misfit)
         self._take_back_unseen()
         known = {*self._stored, *self._open, *self._replay.keys} - {LIFE}  # those of reservations among them
-        numbers = {wait.no for wait in self._turn.waits} | {
-            waiting.no for waiting in self._waits.values() if waiting.no is not None
-        }
         move = StartAgain(input=input, forgets=tuple(sorted(known)), life=self._life + 1)
-        return await self._commit(move, withdraws=tuple(sorted(self._withdrawn | numbers)))
+        return await self._commit(move, withdraws=tuple(sorted(self._all_open)))
+
+    @property
+    def _all_open(self) -> set[int]:
+        """The numbers of the waits that were open in this turn: what came for them meanwhile, nobody has seen."""
+        opened = (waiting.no for waiting in self._waits.values() if waiting.no is not None)
+        return self._withdrawn.union(opened, (wait.no for wait in self._turn.waits))
 
     async def _fail(self, error: BaseException) -> Turn | None:
         """An error that the body did not catch: the run is tried again by its policy, then fails (F16)."""
