@@ -2,11 +2,13 @@
 
 A story brings the tables into a state and says which calls meet there. Each call is made by a store of its own, on a
 connection of its own. The clock stands still, so that an order ends in one of few states, and each of those is judged
-once: by the audit, and against what the same calls lead to when they are made one after the other.
+once: by the audit, and against what the same calls lead to when they are made one after the other. A story may go on
+from there to its end, with the bodies of workflows that meet the calls.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import logging
@@ -19,6 +21,7 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
+import bide
 from bide.core.commands import (
     AnyCommand,
     Cancelled,
@@ -33,7 +36,11 @@ from bide.core.commands import (
     Reply,
     Started,
 )
-from bide.core.records import RunId
+from bide.core.records import RunId, Turn
+from bide.engine.engine import Engine
+from bide.engine.ports import Ports
+from bide.engine.runtime import Runtime
+from bide.engine.settings import load_settings
 from bide.stores.interface import Executed, RunFilter
 from bide.stores.pages import unpack
 from bide.stores.postgres import PostgresStore
@@ -43,12 +50,13 @@ from bide.testing.world import VirtualClock
 from tests.support.orders import Code, Connection, Ending, GatedConnection, Orders, _ungated, every_order
 from tests.support.postgres import connect
 
-Result: TypeAlias = Executed | int | set[RunId]
+Result: TypeAlias = Executed | int | set[RunId] | str
 
 TABLES = (
     "runs", "waits", "steps", "inbox", "names", "queue", "timers", "ledger", "chores", "unused", "intake",
     "interactions", "units", "items", "dead_letters", "streams", "events", "event_waits",
 )  # fmt: skip
+WORKER = "worker-1"  # who has the turns of `making.running`
 ABORTS = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 
 
@@ -64,6 +72,9 @@ class Call:
 
 Story: TypeAlias = Callable[[PostgresStore, VirtualClock], Awaitable[Sequence[Call]]]
 """Brings the tables of an empty store into the state where the calls meet, and says which they are."""
+
+Finish: TypeAlias = Callable[[PostgresStore, VirtualClock], Awaitable[str]]
+"""Lets a story go on after its calls, and tells in words what it came to."""
 
 
 def executing(name: str, *commands: AnyCommand, offer: Offer | None = None) -> Call:
@@ -104,6 +115,35 @@ def renewing(name: str, run_id: str, epoch: int, lease: timedelta) -> Call:
     return Call(name, renew)
 
 
+def taking_turn(name: str, app: bide.App, clock: VirtualClock, turn: Turn) -> Call:
+    """A worker that has claimed this turn runs the body and commits what came of it, once: it keeps no claim."""
+
+    async def take(store: PostgresStore) -> Result:
+        engine = an_engine(store, app, clock)
+        try:
+            engine.settle_offer(None, {turn.run.id: turn})
+            await at_rest(engine)
+            return "was stale" if engine.stale else "was taken"
+        finally:
+            engine.detach()
+
+    return Call(name, take)
+
+
+def an_engine(store: PostgresStore, app: bide.App, clock: VirtualClock) -> Engine:
+    """It moves only when it is told to, and nothing of what it makes is random."""
+    ports = Ports(now=clock, monotonic=lambda: clock().timestamp(), random=lambda: 0.5, random_bytes=bytes)
+    settings = load_settings({"max_steps_inline": 1, "resume_secrets": f"k1:{'0' * 32}"}, {})
+    engine = Engine(Runtime(store, app.registry, settings, ports))
+    engine.worker = WORKER
+    return engine
+
+
+async def at_rest(engine: Engine) -> None:
+    while engine._tasks:
+        await asyncio.wait(engine._tasks)
+
+
 class StoreConnection(GatedConnection):
     """A connection whose every statement but BEGIN and SET is one step: they see nothing and lock nothing, so whether
     they come before or after a rival's statement makes no difference."""
@@ -121,7 +161,7 @@ class Outcome:
 
     rows: tuple[tuple[str, str], ...]
     answers: tuple[str, ...]
-    tale: str
+    tale: str = field(compare=False)
     """The answers and the runs in words."""
     wins: int
     """How many calls got something that can be had once."""
@@ -129,6 +169,10 @@ class Outcome:
     @property
     def received(self) -> int:
         return self._entries("signal_received")
+
+    @property
+    def answered(self) -> int:
+        return self._entries("await_answer_received")
 
     @property
     def closed(self) -> int:
@@ -177,8 +221,11 @@ async def try_orders(
     samples: int = 0,
     mutate: Callable[[], None] | None = None,
     dropped: Sequence[tuple[str, str]] = (),
+    finish: Finish | None = None,
 ) -> Tried:
     """Run the calls of *story* in every order, up to *cap*; where there are more, in *samples* random ones besides.
+
+    *finish* is how the story goes on after them: an order that leads to the rows of a serial one goes on as that does.
 
     *mutate* spoils the code after it was seen what the calls lead to one after the other; *dropped* are constraints,
     each with its table, that would stop some of what spoiled code does.
@@ -191,7 +238,7 @@ async def try_orders(
         calls = await story(director, clock)
         stage = _Stage(keeper, director, calls)
         await stage.save()
-        await stage.see_serial_orders()
+        await stage.see_serial_orders(finish and (lambda: finish(director, clock)))
         for table, constraint in dropped:
             await keeper.execute(f"ALTER TABLE {table} DROP CONSTRAINT {constraint}")
         if mutate is not None:
@@ -238,7 +285,7 @@ class _Stage:
         self._director = director
         self._calls = calls
         self._restore = ""
-        self._serial: set[Outcome] = set()
+        self._serial: dict[Outcome, str] = {}  # with their tales
         self._judged: dict[tuple[object, ...], tuple[str, str]] = {}
         self._aborts: list[BaseException] = []
 
@@ -259,7 +306,7 @@ class _Stage:
 
     # -- what the calls lead to
 
-    async def see_serial_orders(self) -> None:
+    async def see_serial_orders(self, finish: Callable[[], Awaitable[str]] | None) -> None:
         """Make the calls one after the other, in every order, also without those that others may keep from acting."""
         passing = [call for call in self._calls if call.nothing is not None]
         for count in range(len(passing) + 1):
@@ -268,7 +315,9 @@ class _Stage:
                     await self.restore(self._keeper)
                     answers = {call.name: await call.make(self._director) for call in order}
                     outcome = await self._outcome([answers.get(call.name, call.nothing) for call in self._calls])
-                    self._serial.add(outcome)
+                    if outcome not in self._serial:
+                        self._serial[outcome] = outcome.tale + (f" -> {await finish()}" if finish is not None else "")
+                        assert not await self._director.audit(), self._serial[outcome]
 
     async def judge(self, _: Connection, endings: Sequence[Ending]) -> str:
         if any(ending.is_aborted for ending in endings):
@@ -277,7 +326,7 @@ class _Stage:
         key = (await self._rows(), repr(results))
         if key not in self._judged:
             outcome = await self._outcome(results)
-            self._judged[key] = (await self._verdict(outcome, results), outcome.tale)
+            self._judged[key] = (await self._verdict(outcome, results), self._serial.get(outcome, outcome.tale))
         verdict, tale = self._judged[key]
         self.tried.tales[tale] += 1
         if verdict == "ok" and self._aborts:
@@ -297,7 +346,7 @@ class _Stage:
             return "lost", str(asleep)
         if failed := [reply for reply in _replies(results) if isinstance(reply, Failed)]:
             return "failed", str(failed)
-        for kind in ("received", "closed", "runs", "wins"):
+        for kind in ("received", "answered", "closed", "runs", "wins"):
             amount, serial = getattr(outcome, kind), [getattr(other, kind) for other in self._serial]
             if not min(serial) <= amount <= max(serial):
                 return "lost" if amount < min(serial) else "doubled", f"{amount} {kind}"
