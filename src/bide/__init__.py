@@ -98,6 +98,7 @@ from bide.views import (
     StepInfo,
     UnusedInfo,
     WaitInfo,
+    WaitOutcome,
     WaitsChanged,
 )
 
@@ -219,6 +220,7 @@ __all__ = [
     "WaitFailedError",
     "WaitInfo",
     "WaitNotFound",
+    "WaitOutcome",
     "WaitTimeoutError",
     "WaitsChanged",
     "Webhook",

@@ -212,6 +212,19 @@ class DeadLetterInfo(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
 
 
+class WaitOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one of many answers: the outcome of its receipt, or `denied`.
+
+    >>> WaitOutcome(id="wait_7_1", outcome="denied", reason="it is for ann, not for bob").outcome
+    'denied'
+    """
+
+    id: str
+    outcome: str
+    reason: str | None = None
+    problems: tuple[str, ...] = ()  # of data that does not fit, each with its path
+
+
 class WaitsChanged(msgspec.Struct, frozen=True, kw_only=True):
     """The waits that a call changed, or with a dry run would change.
 
@@ -221,6 +234,12 @@ class WaitsChanged(msgspec.Struct, frozen=True, kw_only=True):
 
     ids: tuple[str, ...]
     dry_run: bool = False
+    outcomes: tuple[WaitOutcome, ...] = ()  # of answers: of each wait; with a dry run of each that would refuse it
+
+    @property
+    def refused(self) -> tuple[WaitOutcome, ...]:
+        """The waits that took no answer, and why."""
+        return tuple(one for one in self.outcomes if one.outcome not in ("woke", "queued", "duplicate"))
 
     @property
     def count(self) -> int:

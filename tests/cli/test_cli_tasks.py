@@ -64,6 +64,23 @@ def test_W10_waits_are_moved_and_assigned_by_filter(bide: Bide) -> None:
     assert bide("waits", "--json").json["items"][0]["deadline"] is None
 
 
+def test_W10_waits_are_answered_by_filter(bide: Bide) -> None:
+    """W10: each for itself; what was refused is told, and the exit code says that something was."""
+    run = bide.start("approve")
+    wait = open_wait(bide)
+    where = ("--channel", "chat", "--reason", "by phone")
+    planned = bide("waits", "answer", "true", *where, "--dry-run")
+    assert (planned.code, planned.out) == (0, f"{wait} would be answered\n")
+    wrong = bide("waits", "answer", "7", *where, "--by", "ann")
+    assert (wrong.code, wrong.out.startswith(f"{wait} refused, invalid: at $")) == (1, True)
+    denied = bide("waits", "answer", "true", *where, "--by", "eve", "--json")
+    assert (denied.code, denied.json["count"], denied.json["outcomes"][0]["outcome"]) == (1, 0, "denied")
+    assert bide("waits", "answer", "true", "--channel", "mail", "--reason", "by phone").code == 0
+    done = bide("waits", "answer", "true", *where, "--by", "ann")
+    assert (done.code, done.out) == (0, f"{wait} answered\n")
+    assert "by phone" in bide("ledger", "show", run, "--json").out
+
+
 def test_what_is_unclear_is_a_usage_error(bide: Bide) -> None:
     """Bad input."""
     bide.start("approve")
@@ -74,6 +91,9 @@ def test_what_is_unclear_is_a_usage_error(bide: Bide) -> None:
         ("waits", "assign", wait, "--reason", "x"),
         ("waits", "move", wait, "--deadline", "soon", "--reason", "x"),
         ("waits", "fail", "--older-than", "ages", "--reason", "x"),
+        ("waits", "answer", "true", "--reason", "x"),
+        ("waits", "answer", "true", "--channel", "chat"),
+        ("waits", "answer", "{", "--channel", "chat", "--reason", "x"),
     ):
         assert bide(*words).code == 2, words
 

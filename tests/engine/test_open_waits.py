@@ -437,6 +437,132 @@ async def test_W10_waits_are_changed_in_bulk_by_filter_with_a_dry_run(store_url:
         assert (await w.cancel_waits(group="nobody", reason="enough")).count == 0
 
 
+@every_kind
+async def test_W10_a_reason_for_an_answer_is_in_the_ledger(store_url: str, kind: str) -> None:
+    """W10: of every wait that can be answered, by its id; told once."""
+    async with world(waiting(), store_url) as w:
+        wait = await parked(w, kind)
+        await w.answer(wait.id, True, by="ann", reason="the page is down")
+        told = [entry for entry in await w.ledger(wait.run_id) if entry.data.get("reason") == "the page is down"]
+        assert [entry.data.get("id") is not None for entry in told] == [True]
+        assert told[0].name in ("await_answer_received", "await_unit_item_completed", "signal_received")
+
+
+async def test_W10_a_reason_rides_with_an_answer_to_a_signal_id_though_it_is_held(store_url: str) -> None:
+    async with world(waiting(), store_url) as w:
+        run = await w.start("signal", delay="1m")
+        await w.complete(f"go-{run.id}", True, hold="1h", reason="by phone")
+        await w.advance("1m")
+        [received] = await named(w, run.id, "await_answer_received")
+        assert (received.data["reason"], await w.result(run.id)) == ("by phone", True)
+
+
+async def test_W10_waits_are_answered_in_bulk_each_for_itself(store_url: str) -> None:
+    """W10: what one refuses, and why, is told; the others go on."""
+    async with world(waiting(channel="chat"), store_url) as w:
+        takes = [await parked(w, kind) for kind in ("task", "signal", "callback", "event", "receive", "request")]
+        held = [await parked(w, kind) for kind in ("task", "signal")]
+        await w.update_waits(run_id=held[0].run_id, to_assignee="bob", reason="his")
+        await w.update_waits(run_id=held[1].run_id, to_group="leads", reason="theirs")
+
+        done = await w.answer_waits(True, channel="chat", by="ann", reason="the form is down")
+
+        assert sorted(done.ids) == sorted(wait.id for wait in takes)
+        assert {one.id: one.outcome for one in done.outcomes} == {
+            **{wait.id: "woke" for wait in takes},
+            **{wait.id: "denied" for wait in held},
+        }
+        assert {one.id for one in done.refused} == {wait.id for wait in held}
+        assert "it is for bob, not for ann" in str(next(one.reason for one in done.refused if one.id == held[0].id))
+        assert [await w.result(wait.run_id) for wait in takes] == [True] * len(takes)
+        assert {wait.id for wait in await w.waits()} == {wait.id for wait in held}
+
+
+async def test_W10_an_answer_in_bulk_that_does_not_fit_one_wait_leaves_it_open(store_url: str) -> None:
+    """W3, W10: and a dry run says so beforehand, and changes nothing."""
+    app = bide.App()
+
+    @app.workflow("number")
+    async def number(step: bide.Step) -> Any:
+        return await step.ask("gate", title="How many?", form=int, timeout="1d")
+
+    @app.workflow("text")
+    async def text(step: bide.Step) -> Any:
+        return await step.wait_for_signal("gate", signal=f"t-{step.run_id}", returns=str, timeout="1d")
+
+    @app.workflow("list")
+    async def many(step: bide.Step) -> Any:
+        return await step.request_each("gate", [1, 2], transport="interaction-api", timeout="1d")
+
+    @app.workflow("order")
+    async def order(step: bide.Step) -> Any:
+        return (await step.wait_for_event("gate", event="paid", match="data > 10", timeout="1d")).data
+
+    @app.workflow("nap")
+    async def nap(step: bide.Step) -> Any:
+        await step.sleep("gate", "1d")
+
+    async with world(app, store_url) as w:
+        kinds = ("number", "text", "list", "order", "nap")
+        waits = {kind: await parked(w, kind) for kind in kinds}
+        await w.advance("1h")
+        ledgers = [await w.ledger(wait.run_id) for wait in waits.values()]
+
+        planned = await w.answer_waits(7, older_than="1m", reason="by phone", dry_run=True)
+
+        refused = {waits[kind].id for kind in kinds[1:]}
+        assert (planned.ids, planned.dry_run) == ((waits["number"].id,), True)
+        assert {(one.id, one.outcome) for one in planned.outcomes} == {(id, "invalid") for id in refused}
+        assert [await w.ledger(wait.run_id) for wait in waits.values()] == ledgers
+        done = await w.answer_waits(7, older_than="1m", reason="by phone")
+        assert done.ids == planned.ids
+        assert sorted(done.refused, key=str) == sorted(planned.refused, key=str)
+        assert await w.result(waits["number"].run_id) == 7
+        assert {wait.id for wait in await w.waits()} == refused
+        assert (await w.answer_waits("x", kind="signal", reason="by phone")).ids == (waits["text"].id,)
+
+
+async def test_W10_a_wait_that_opens_after_an_answer_in_bulk_is_not_answered_by_it(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W10: nobody has seen its question."""
+    monkeypatch.setattr("bide.client.operating.AT_ONCE", 1)
+    app = bide.App()
+
+    @app.workflow("two")
+    async def two(step: bide.Step) -> Any:
+        return [await step.ask(id, title="Well?", form=bool, timeout="1d") for id in ("first", "second")]
+
+    @app.policy
+    async def slow(action: bide.Action) -> None:
+        if action.kind == "answer":
+            await w.settle()  # meanwhile runs that were answered have come to their next question
+
+    async with world(app, store_url) as w:
+        runs = [await w.start("two") for _ in range(3)]
+        done = await w.answer_waits(True, definition="two", reason="all of them")
+        assert (done.count, {wait.step for wait in await w.waits()}) == (3, {"second"})
+        assert {wait.run_id for wait in await w.waits()} == {run.id for run in runs}
+
+
+async def test_W10_policies_are_asked_about_each_answer_in_bulk(store_url: str) -> None:
+    """G1."""
+    app = waiting()
+
+    @app.policy
+    def not_the_signal(action: bide.Action) -> bide.Deny | None:
+        return bide.Deny("not by hand") if action.kind == "answer" and action.definition == "signal" else None
+
+    async with world(app, store_url) as w:
+        denied, taken = await parked(w, "signal"), await parked(w, "task")
+        await w.advance("1h")
+        done = await w.answer_waits(True, older_than="1m", reason="all of them")
+        assert (done.ids, [one.id for one in done.refused]) == ((taken.id,), [denied.id])
+        assert (done.refused[0].outcome, "not by hand" in str(done.refused[0].reason)) == ("denied", True)
+        assert len(await named(w, denied.run_id, "policy_denied")) == 1
+        assert (await w.get(denied.run_id)).status == "waiting"
+
+
 async def test_bulk_changes_need_a_filter_and_a_reason(store_url: str) -> None:
     """Bad input: not all waits by a slip."""
     async with world(waiting(), store_url) as w:
@@ -447,6 +573,11 @@ async def test_bulk_changes_need_a_filter_and_a_reason(store_url: str) -> None:
             w.cancel_waits(older_than="soon", reason="oops"),
             w.update_waits(definition="task", reason="nothing to change"),
             w.client().fail_waits(colour="red", reason="oops"),  # type: ignore[call-arg]
+            w.answer_waits(True, reason="oops"),
+            w.answer_waits(True, definition="task", reason=" "),
+            w.answer_waits(object(), definition="task", reason="oops"),
+            w.answer_waits(True, definition="task", reason="o" * 4001),
+            w.answer(wait.id, True, reason="o" * 4001),
             w.fail_wait(wait.id, ""),
             w.update_wait(wait.id),
             w.update_wait(wait.id, deadline="soon"),

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 import bide
+from bide.core.samples import sample
 from bide.testing import world
 from bide.testing.world import World
 from tests.server.shop import app
@@ -176,6 +177,25 @@ async def test_W10_waits_are_found_and_changed_by_filter(store_url: str) -> None
         assert [wait.id for wait in await client.waits(assignee="ann")] == left
         with pytest.raises(bide.BadInput):
             await client.cancel_waits(reason="all of them?")
+
+
+async def test_W10_waits_are_answered_by_filter_over_http(store_url: str) -> None:
+    """W10: as in process, with the reason in the ledger."""
+    async with world(app, store_url) as w:
+        client = remote(w)
+        runs = [await client.start("task") for _ in range(2)]
+        await w.settle()
+        schema = (await client.waits(run_id=runs[0].id))[0].details["schema"]
+
+        dry = await client.answer_waits(sample(schema), definition="task", reason="by phone", dry_run=True)
+        wrong = await client.answer_waits([[]], definition="task", reason="by phone")
+        done = await client.answer_waits(sample(schema), definition="task", reason="by phone")
+
+        assert (dry.count, dry.ids) == (2, done.ids)
+        assert [(one.outcome, bool(one.problems)) for one in wrong.outcomes] == [("invalid", True)] * 2
+        entries = await client.ledger(runs[0].id)
+        assert "by phone" in [entry.data.get("reason") for entry in entries if entry.name == "await_answer_received"]
+        assert await client.waits(definition="task") == []
 
 
 async def test_a_run_explains_itself_over_http(store_url: str) -> None:

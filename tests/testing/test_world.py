@@ -100,7 +100,7 @@ async def test_what_is_told_not_to_settle_leaves_the_run_where_it_is(store_url: 
 
 async def test_an_operator_may_not_settle_either(store_url: str) -> None:
     async with world(app, store_url) as there:
-        ids = [(await there.start("task")).id for _ in range(3)]
+        ids = [(await there.start("task")).id for _ in range(4)]
         [wait] = await there.waits(run_id=ids[0])
         with no_free_worker(there):
             await there.heartbeat(wait.id, settle=False)
@@ -109,6 +109,7 @@ async def test_an_operator_may_not_settle_either(store_url: str) -> None:
             await there.cancel_waits(run_id=ids[2], reason="closed", settle=False)
             changed = await there.update_waits(run_id=ids[0], deadline="2h", reason="late", settle=False)
             assert changed.ids == (wait.id,)
+            await there.answer_waits(True, run_id=ids[3], reason="by phone", settle=False)
             assert {(await there.get(id)).status for id in ids[1:]} == {"ready"}
         await there.settle()
-        assert [(await there.get(id)).status for id in ids] == ["waiting", "failed", "failed"]
+        assert [(await there.get(id)).status for id in ids] == ["waiting", "failed", "failed", "completed"]

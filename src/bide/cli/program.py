@@ -61,8 +61,14 @@ GROUPED: dict[str, tuple[str, dict[str, Callable[..., int]]]] = {
         {"show": ledgers.show, "verify": ledgers.verify, "export": archives.export, "import": archives.import_},
     ),
     "waits": (
-        "List what runs wait for; move, fail, cancel or assign it.",
-        {"move": tasks.move, "fail": tasks.fail, "cancel": tasks.cancel, "assign": tasks.assign},
+        "List what runs wait for; move, fail, cancel, assign or answer it.",
+        {
+            "move": tasks.move,
+            "fail": tasks.fail,
+            "cancel": tasks.cancel,
+            "assign": tasks.assign,
+            "answer": tasks.answer_many,
+        },
     ),
     "dead-letters": (
         "List, retry or discard what bide stopped retrying.",

@@ -1,4 +1,4 @@
-"""`answer`, `waits move|fail|cancel|assign` and `dead-letters`: what people and operators do to open waits."""
+"""`answer`, `waits move|fail|cancel|assign|answer` and `dead-letters`: what people and operators do to open waits."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ def answer(
         str | None,
         typer.Option("--dedup-key", metavar="KEY", help="Makes sending it again harmless.", show_default=False),
     ] = None,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the ledger.")] = "",
     *,
     at: Place,
 ) -> int:
@@ -47,7 +48,7 @@ def answer(
 
     async def work(session: Session) -> None:
         given = read_json(data, "the answer", session.max_payload_bytes)
-        receipt = await session.client.answer(target, given, by, dedup_key, shown=shown)
+        receipt = await session.client.answer(target, given, by, dedup_key, shown=shown, reason=reason)
         if session.out.as_json:
             session.out.value(receipt)
             return
@@ -135,6 +136,48 @@ def cancel(
 ) -> int:
     """Cancel open waits: their runs are told why."""
     return _change(at, wait, where, reason, dry_run, "cancel", "cancelled", {})
+
+
+def answer_many(
+    reason: ReasonOption,
+    data: Annotated[
+        str | None, typer.Argument(metavar="[DATA]", help="JSON, @file, or - for stdin.", show_default=False)
+    ] = None,
+    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who answers.", show_default=False)] = None,
+    dry_run: DryRunOption = False,
+    *,
+    where: Filters,
+    at: Place,
+) -> int:
+    """Give open waits the same answer; `bide answer` answers one.
+
+    Each takes it or refuses it for itself. With --dry-run the data is looked at, not who answers.
+    """
+    if not where:
+        raise UsageProblem("say by filters which waits are meant; for one wait there is `bide answer`")
+
+    async def work(session: Session) -> int:
+        given = read_json(data, "the answer", session.max_payload_bytes)
+        if "run_id" in where:
+            where["run_id"] = await session.run_id(where["run_id"])
+        changed = await session.client.answer_waits(given, reason=reason, by=by, dry_run=dry_run, **where)
+        if session.out.as_json:
+            outcomes = [
+                {"id": one.id, "outcome": one.outcome, "reason": one.reason, "problems": one.problems}
+                for one in changed.outcomes
+            ]
+            session.out.value({"ids": changed.ids, "count": changed.count, "dry_run": dry_run, "outcomes": outcomes})
+        elif not changed.ids and not changed.outcomes:
+            session.out.note("no open wait was found")
+        else:
+            for id in changed.ids:
+                session.out.line(f"{id} {'would be ' if dry_run else ''}answered")
+            for one in changed.outcomes:
+                if one.id not in changed.ids:
+                    session.out.line(f"{one.id} {'would be ' if dry_run else ''}refused, {one.outcome}: {one.reason}")
+        return 1 if changed.refused and not dry_run else 0
+
+    return perform(at, work)
 
 
 def _change(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from bide.authoring.checks import check_key, check_text
+from bide.authoring.checks import check_key, check_text, shown
 from bide.authoring.machine import encode
 from bide.client.door import Door, duration
 from bide.client.groups import groups_of
@@ -27,14 +27,16 @@ class Answering(Door):
         by: str | None = None,
         dedup_key: str | None = None,
         hold: Duration | None = None,
+        reason: str = "",
         check: bool = True,
     ) -> Receipt:
         """Answer the one wait that holds a signal id; durable when this returns.
 
         The data is checked against the wait's schema before the run is let go on. *run_id* says which run is meant
         after a collision, *by* who answers. Where no wait is open, *hold* keeps the answer for the first one of that
-        id, for so long; then it is among the unused arrivals. Raises `Forbidden`; and `NoTarget`, `BadInput`,
-        `AlreadyAnswered` and `SignalCollisionError`, or with `check=False` the receipt says so instead.
+        id, for so long; then it is among the unused arrivals. *reason* goes into the ledger. Raises `Forbidden`; and
+        `NoTarget`, `BadInput`, `AlreadyAnswered` and `SignalCollisionError`, or with `check=False` the receipt says so
+        instead.
         """
         runtime = await self._open()
         text = encode(data, runtime.settings.max_payload_bytes, "the data")
@@ -50,6 +52,7 @@ class Answering(Door):
             groups=await groups_of(runtime, by),
             dedup_key=check_text(dedup_key, "dedup key") if dedup_key is not None else None,
             hold=_hold(hold),
+            reason=check_reason(reason),
         )
         receipt = await self._submit(command)
         if isinstance(receipt, Denied):
@@ -58,6 +61,12 @@ class Answering(Door):
         if check:
             raise_refused_answer(receipt, signal_id)
         return receipt
+
+
+def check_reason(reason: Any) -> str:
+    if not isinstance(reason, str) or len(reason) > 4000:
+        raise BadInput(f"reason={shown(reason)}: give a text of at most 4000 characters")
+    return encode(reason, 100_000, "the reason") and reason
 
 
 def _hold(value: Duration | None) -> timedelta | None:

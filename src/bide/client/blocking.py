@@ -290,6 +290,7 @@ class SyncClient:
     update_waits = blocking(Client.update_waits)
     fail_waits = blocking(Client.fail_waits)
     cancel_waits = blocking(Client.cancel_waits)
+    answer_waits = blocking(Client.answer_waits)
     dead_letters = blocking(Client.dead_letters)
     retry_dead_letter = blocking(Client.retry_dead_letter)
     discard_dead_letter = blocking(Client.discard_dead_letter)

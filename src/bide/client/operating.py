@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypedDict, Unpack
 
 from msgspec.structs import replace
 
 from bide.authoring.checks import check_choice, check_limit, check_text, is_name
-from bide.authoring.machine import definition_name
+from bide.authoring.machine import definition_name, encode
+from bide.client.answering import check_reason
 from bide.client.cursors import after_moment, moment
 from bide.client.door import PAGE, began_before
-from bide.client.tasks import Tasks, _person, _reason, raise_unchanged
-from bide.core.commands import Done, Unknown
+from bide.client.tasks import Tasks, _person, raise_unchanged
+from bide.core.agenda import terms
+from bide.core.answering import foreseen
+from bide.core.commands import Done, Receipt, Unknown
 from bide.core.durations import BadDuration, Duration, Timeout, parse_timeout
 from bide.core.exchanging import sending
 from bide.core.records import DeadLetter, RunId, Wait, run_of_interaction, run_of_wait
 from bide.core.requests import Amend, Beat, ChangeWait, Fail, SettleDeadLetter, Withdraw
-from bide.errors import BadInput, Conflict, DeadLetterNotFound, WaitNotFound
+from bide.errors import BadInput, Conflict, DeadLetterNotFound, Forbidden, PolicyDenied, WaitNotFound
 from bide.stores.interface import WaitFilter
-from bide.views import DeadLetterInfo, Page, WaitInfo, WaitsChanged, dead_letter_info, wait_info
+from bide.views import DeadLetterInfo, Page, WaitInfo, WaitOutcome, WaitsChanged, dead_letter_info, wait_info
 
 AT_ONCE = 200
 ALL = 1_000_000_000  # of what a dispatch was to send
@@ -88,7 +91,7 @@ class Operating(Tasks):
 
     async def _change(self, id: str, run_id: RunId, no: int, change: Any, reason: str) -> None:
         runtime, named = await self._open(), run_of_interaction(id)
-        command = self._command(run_id, no, change, _reason(reason))
+        command = self._command(run_id, no, change, check_reason(reason))
         if named is not None:
             command = replace(command, item=named[2], message_id=runtime.ports.message_id())
         raise_unchanged(await self._submit(command), id)
@@ -125,19 +128,49 @@ class Operating(Tasks):
         """Cancel every open wait that the filter finds, as `update_waits` finds them."""
         return await self._change_all(Withdraw(), reason, dry_run, where)
 
-    async def _change_all(self, change: Any, reason: str, dry_run: bool, where: Where) -> WaitsChanged:
-        needed(reason)
+    async def answer_waits(
+        self,
+        data: Any = None,
+        *,
+        reason: str,
+        by: str | None = None,
+        dry_run: bool = False,
+        **where: Unpack[Where],
+    ) -> WaitsChanged:
+        """Give every open wait that the filter finds the same answer, as `update_waits` finds them.
+
+        Each takes it or refuses it for itself, and the others go on: `outcomes` has what became of each, `ids` those
+        that took it. With *dry_run* nobody is answered: `ids` are the waits that the data fits.
+        """
+        runtime = await self._open()
+        text = encode(data, runtime.settings.max_payload_bytes, "the answer")
+        needed(check_reason(reason))
         check_where(where)
+        wanted = await self._where(where)
+        if dry_run:
+            rows = [row async for page in self._pages(wanted) for row in page]
+            return would_take([(row.id, row.kind, row.names, terms(row)) for row in rows], text)
+
+        async def answer(id: str) -> Receipt:
+            return await self.answer(id, data, by, reason=reason, check=False)
+
+        return await answer_each([row.id async for page in self._pages(wanted) for row in page], answer, AT_ONCE)
+
+    async def _change_all(self, change: Any, reason: str, dry_run: bool, where: Where) -> WaitsChanged:
+        needed(check_reason(reason))
+        check_where(where)
+        # All are found first: a run that goes on may open a wait that the filter would find too.
+        found = [(row.id, row.run_id, row.no) async for page in self._pages(await self._where(where)) for row in page]
+        if dry_run:
+            return WaitsChanged(ids=tuple(id for id, _, _ in found), dry_run=True)
         changed: list[str] = []
-        async for rows in self._pages(await self._where(where)):
-            if dry_run:
-                changed += [row.id for row in rows]
-                continue
-            commands = [self._command(row.run_id, row.no, change, _reason(reason)) for row in rows]
+        for at in range(0, len(found), AT_ONCE):
+            some = found[at : at + AT_ONCE]
+            commands = [self._command(run_id, no, change, reason) for _, run_id, no in some]
             replies = await asyncio.gather(*map(self._submit, commands))
-            done = zip(rows, replies, strict=True)
-            changed += [row.id for row, reply in done if isinstance(reply, Done) and reply.changed]
-        return WaitsChanged(ids=tuple(changed), dry_run=dry_run)
+            done = zip(some, replies, strict=True)
+            changed += [id for (id, _, _), reply in done if isinstance(reply, Done) and reply.changed]
+        return WaitsChanged(ids=tuple(changed))
 
     async def _pages(self, wanted: WaitFilter) -> AsyncIterator[Sequence[Wait]]:
         runtime = await self._open()
@@ -233,6 +266,39 @@ def _amend(deadline: Any, assignee: Any, group: Any) -> Amend:
         assignee=_person(assignee, "assignee") if assignee is not UNCHANGED else None,
         group=_person(group, "group") if group is not UNCHANGED else None,
     )
+
+
+Open = tuple[str, str, Sequence[str], Mapping[str, Any]]  # id, kind, names and details of an open wait
+
+
+def would_take(waits: Iterable[Open], data: str) -> WaitsChanged:
+    """The waits that an answer fits; and what is wrong with it, of those that it does not fit."""
+    wrong = {id: foreseen(id, kind, names, details, data) for id, kind, names, details in waits}
+    outcomes = [
+        WaitOutcome(id=id, outcome="invalid", reason="; ".join(problems), problems=tuple(problems))
+        for id, problems in wrong.items()
+        if problems
+    ]
+    return WaitsChanged(
+        ids=tuple(id for id, problems in wrong.items() if not problems), dry_run=True, outcomes=tuple(outcomes)
+    )
+
+
+async def answer_each(ids: Sequence[str], answer: Callable[[str], Awaitable[Receipt]], at_once: int) -> WaitsChanged:
+    """Answer each of these waits, whatever becomes of the others; so many at once."""
+
+    async def outcome_of(id: str) -> WaitOutcome:
+        try:
+            receipt = await answer(id)
+        except (Forbidden, PolicyDenied) as error:
+            return WaitOutcome(id=id, outcome="denied", reason=str(error))
+        return WaitOutcome(id=id, outcome=receipt.outcome, reason=receipt.reason, problems=receipt.problems)
+
+    outcomes: list[WaitOutcome] = []
+    for at in range(0, len(ids), at_once):
+        outcomes += await asyncio.gather(*map(outcome_of, ids[at : at + at_once]))
+    taken = tuple(one.id for one in outcomes if one.outcome in ("woke", "queued"))
+    return WaitsChanged(ids=taken, outcomes=tuple(outcomes))
 
 
 def check_where(where: Where) -> None:

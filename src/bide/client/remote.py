@@ -21,11 +21,12 @@ import msgspec
 from bide import errors
 from bide.authoring.checks import check_key
 from bide.authoring.context import Received
-from bide.authoring.machine import definition_name
+from bide.authoring.machine import definition_name, encode
 from bide.authoring.signals import Signal, signal_name
+from bide.client.answering import check_reason
 from bide.client.door import PAGE, duration
 from bide.client.handle import Run
-from bide.client.operating import UNCHANGED, Where, check_where, needed
+from bide.client.operating import UNCHANGED, Where, answer_each, check_where, needed, would_take
 from bide.client.progress import Progress
 from bide.client.refusals import raise_refusal, raise_refused_answer, raise_refused_event, raise_refused_task
 from bide.client.starting import check_if_exists
@@ -63,6 +64,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 ONE_POLL = 30.0
 AGAIN = frozenset({408, 429, 502, 503, 504})
 NO_LIMIT = 2**31
+AT_ONCE = 8  # of requests that one call makes
 ASKED_FOR = ("target", "run_id", "id")  # what errors call that which is not there
 
 
@@ -273,10 +275,11 @@ class RemoteClient:
         by: str | None = None,
         dedup_key: str | None = None,
         hold: Duration | None = None,
+        reason: str = "",
         check: bool = True,
     ) -> Receipt:
         """Answer the one wait that holds a signal id, or with *hold* the first one that will."""
-        options = {"run_id": run_id, "by": by, "dedup_key": dedup_key, "hold": _span(hold)}
+        options = {"run_id": run_id, "by": by, "dedup_key": dedup_key, "hold": _span(hold), "reason": reason or None}
         path = f"/v1/signals/{quote(check_key(signal_id, 'signal id'), safe='')}/complete"
         refuse = partial(raise_refused_answer, signal_id=signal_id)
         return await self._deliver(path, {"data": data, **_given(options)}, check, refuse, about=signal_id)
@@ -289,13 +292,14 @@ class RemoteClient:
         dedup_key: str | None = None,
         *,
         shown: str | None = None,
+        reason: str = "",
         check: bool = True,
     ) -> Receipt:
         """Answer an interaction, a wait or a signal id."""
         if named_by(target) is None:
-            return await self.complete(target, data, by=by, dedup_key=dedup_key, check=check)
+            return await self.complete(target, data, by=by, dedup_key=dedup_key, reason=reason, check=check)
         path = (_interaction if target.startswith("int_") else _wait)(target, "/complete")
-        body = {"data": data, "by": by, "dedup_key": dedup_key, "shown": shown}
+        body = {"data": data, "by": by, "dedup_key": dedup_key, "shown": shown, "reason": reason}
         refuse = partial(raise_refused_task, target=target)
         return await self._deliver(path, body, check, refuse, about=target)
 
@@ -545,25 +549,49 @@ class RemoteClient:
     async def cancel_waits(self, *, reason: str, dry_run: bool = False, **where: Unpack[Where]) -> WaitsChanged:
         return await self._all(lambda id: self.cancel_wait(id, reason), reason, dry_run, where)
 
+    async def answer_waits(
+        self,
+        data: Any = None,
+        *,
+        reason: str,
+        by: str | None = None,
+        dry_run: bool = False,
+        **where: Unpack[Where],
+    ) -> WaitsChanged:
+        """Give every open wait that the filter finds the same answer, one request for each."""
+        text = encode(data, NO_LIMIT, "the answer")
+        found = await self._found(reason, where)
+        if dry_run:
+            return would_take([(wait.id, wait.kind, wait.names, wait.details) for wait in found], text)
+
+        async def answer(id: str) -> Receipt:
+            return await self.answer(id, data, by, reason=reason, check=False)
+
+        return await answer_each([wait.id for wait in found], answer, AT_ONCE)
+
     async def _all(
         self, change: Callable[[str], Awaitable[Any]], reason: str, dry_run: bool, where: Where
     ) -> WaitsChanged:
-        needed(reason)
-        check_where(where)
         changed: list[str] = []
-        cursor: str | None = None
-        while True:
-            page = await self.waits(**where, cursor=cursor)
-            for wait in page:
-                try:
-                    if not dry_run:
-                        await change(wait.id)
-                except (errors.NotFound, errors.AlreadyAnswered):
-                    continue  # it ended meanwhile
-                changed.append(wait.id)
-            cursor = page.next_cursor
-            if cursor is None:
-                return WaitsChanged(ids=tuple(changed), dry_run=dry_run)
+        for wait in await self._found(reason, where):
+            try:
+                if not dry_run:
+                    await change(wait.id)
+            except (errors.NotFound, errors.AlreadyAnswered):
+                continue  # it ended meanwhile
+            changed.append(wait.id)
+        return WaitsChanged(ids=tuple(changed), dry_run=dry_run)
+
+    async def _found(self, reason: str, where: Where) -> list[WaitInfo]:
+        """All of them, before any is changed: a run that goes on may open a wait that the filter would find too."""
+        needed(check_reason(reason))
+        check_where(where)
+        page = await self.waits(**where)
+        found = list(page)
+        while page.next_cursor is not None:
+            page = await self.waits(**where, cursor=page.next_cursor)
+            found += page
+        return found
 
     # ------------------------------------------------------------ dead letters
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
-from bide.authoring.checks import check_choice, check_limit, check_text, is_name, shown
+from bide.authoring.checks import check_choice, check_limit, check_text, is_name
 from bide.authoring.machine import definition_name, encode
-from bide.client.answering import Answering
+from bide.client.answering import Answering, check_reason
 from bide.client.cursors import after_interaction
 from bide.client.door import PAGE
 from bide.client.groups import groups_of
@@ -30,20 +30,22 @@ class Tasks(Answering):
         dedup_key: str | None = None,
         *,
         shown: str | None = None,
+        reason: str = "",
         check: bool = True,
     ) -> Receipt:
         """Answer an interaction, a wait or a signal id; durable when this returns.
 
         *by* is who answers: a wait with an assignee or a group takes it from them alone. *shown* is the digest of
-        what they saw (`InteractionInfo.shown`). The same answer again is a `duplicate`. Raises `Forbidden` always;
-        `WaitNotFound`, `AlreadyAnswered`, `ConflictingAnswer` and `InvalidAnswer` unless `check=False`.
+        what they saw (`InteractionInfo.shown`), *reason* why an operator answers: it goes into the ledger. The same
+        answer again is a `duplicate`. Raises `Forbidden` always; `WaitNotFound`, `AlreadyAnswered`, `ConflictingAnswer`
+        and `InvalidAnswer` unless `check=False`.
         """
         runtime = await self._open()
         if by is not None:
             check_text(by, "by")
         named = named_by(target)
         if named is None:
-            return await self.complete(target, data, by=by, dedup_key=dedup_key, check=check)
+            return await self.complete(target, data, by=by, dedup_key=dedup_key, reason=reason, check=check)
         run_id, no, item = named
         text = encode(data, runtime.settings.max_payload_bytes, "the answer")
         command = Answer(
@@ -60,6 +62,7 @@ class Tasks(Answering):
             groups=await groups_of(runtime, by),
             dedup_key=check_text(dedup_key, "dedup key") if dedup_key is not None else None,
             shown=shown,
+            reason=check_reason(reason),
         )
         receipt = await self._submit(command)
         if isinstance(receipt, Denied):
@@ -147,7 +150,7 @@ class Tasks(Answering):
                 no=no,
                 item=item,
                 change=change,
-                reason=_reason(reason),
+                reason=check_reason(reason),
             )
         )
         raise_unchanged(reply, interaction_id)
@@ -217,9 +220,3 @@ def _interaction(id: Any) -> tuple[RunId, int, int]:
 
 def _person(name: str | None, what: str) -> str | None:
     return check_text(name, what) if name is not None else None
-
-
-def _reason(reason: Any) -> str:
-    if not isinstance(reason, str) or len(reason) > 4000:
-        raise BadInput(f"reason={shown(reason)}: give a text of at most 4000 characters")
-    return encode(reason, 100_000, "the reason") and reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from bide.core.completing import LATE, complete_wait
 from bide.core.decisions import DecisionReceipt, seal
 from bide.core.delivery import admit_signal
 from bide.core.events import answer_of, stand_in
+from bide.core.exchanging import Terms
 from bide.core.expressions import Facts
 from bide.core.hiding import told_digest
 from bide.core.moves import close_wait, wake
@@ -24,7 +26,7 @@ from bide.core.people import admitted_before, deny, remember, why_not
 from bide.core.quorum import Given, Verdict, weigh
 from bide.core.records import OPEN_WAIT, Interaction, Run, Unused, Wait
 from bide.core.requests import Answer
-from bide.core.schema import problems_with
+from bide.core.schema import problems, problems_with
 
 _givens = msgspec.json.Decoder(list[Given])
 
@@ -41,6 +43,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 def answer(draft: Draft, command: Answer) -> Reply:
     """In the order of the checks: does it exist, may they, is it open, does it fit (H1)."""
+    draft.reason = command.reason
     run, wait = draft.run(command.run_id), draft.wait(command.run_id, command.no)
     if run is None or wait is None or run.workspace != command.workspace:
         return Receipt(outcome="no_target", reason="not_found")
@@ -223,9 +226,8 @@ def _answer_wait(draft: Draft, command: Answer, run: Run, wait: Wait) -> Reply:
         return deny(draft, run, wait, command.by, reason)
     if wait.kind in ("signals", "receive") and len(wait.names) == 1:
         return _signal(draft, command, run, wait)
-    if wait.kind in ("signals", "receive", "children", "sleep", "items", "launch"):
-        what = f"several signals ({', '.join(wait.names)})" if wait.names else f"no answer: it is of kind {wait.kind}"
-        reason = f"{wait.id} waits for {what}"
+    reason = _takes_none(wait.id, wait.kind, wait.names)
+    if reason is not None:
         return Receipt(outcome="invalid", run_id=run.id, wait_id=wait.id, reason=reason, problems=(reason,))
     receipt = _stand_in(draft, command, run, wait) if wait.kind == "event" else _complete(draft, command, run, wait)
     if receipt.outcome == "woke":
@@ -244,7 +246,7 @@ def _stand_in(draft: Draft, command: Answer, run: Run, wait: Wait) -> Receipt:
     This run alone is told; nothing comes onto the stream."""
     match = terms(wait).get("match", "")
     if wait.status in OPEN_WAIT and not Facts(command.data).satisfy(match):
-        wrong = (f"at $: {wait.id} takes only an event whose data satisfies {match}",)
+        wrong = (_unlike(wait.id, match),)
         draft.record(run, "await_answer_rejected", {"wait": wait.no, "step": wait.key, "problems": list(wrong)})
         return Receipt(outcome="invalid", run_id=run.id, wait_id=wait.id, reason=wrong[0], problems=wrong)
     event = stand_in(wait, command.message_id, command.data, command.digest, draft.now)
@@ -272,3 +274,42 @@ def _signal(draft: Draft, command: Answer, run: Run, wait: Wait) -> Receipt:
         ),
         run,
     )
+
+
+# ---------------------------------------------------------------- before anybody answers
+
+
+def foreseen(id: str, kind: str, names: Sequence[str], details: Mapping[str, Any], data: str) -> list[str]:
+    """What would be wrong with an answer to an open wait, by its id; empty where it would fit (W10).
+
+    Who gives it, and what policies say to that, is not looked at.
+
+    >>> foreseen("wait_7_1", "task", (), {"schema": {"type": "boolean"}}, "7")
+    ['at $: 7 is not of type "boolean"']
+    >>> foreseen("wait_7_1", "sleep", (), {}, "true")
+    ['wait_7_1 waits for no answer: it is of kind sleep']
+    """
+    reason = _takes_none(id, kind, names)
+    if reason is not None:
+        return [reason]
+    if kind in ("signals", "receive"):
+        return []
+    if kind == "request":
+        asked = msgspec.convert(details, Terms)
+        return [replying.answered_one_by_one(id)] if asked.items else replying.misfits(asked, data)
+    match = details.get("match", "") if kind == "event" else ""
+    return problems(details.get("schema"), data) if Facts(data).satisfy(match) else [_unlike(id, match)]
+
+
+def _takes_none(id: str, kind: str, names: Sequence[str]) -> str | None:
+    """Why a wait takes no answer at all; None where it does."""
+    if kind in ("signals", "receive") and len(names) == 1:
+        return None
+    if kind in ("signals", "receive", "children", "sleep", "items", "launch"):
+        what = f"several signals ({', '.join(names)})" if names else f"no answer: it is of kind {kind}"
+        return f"{id} waits for {what}"
+    return None
+
+
+def _unlike(id: str, match: str) -> str:
+    return f"at $: {id} takes only an event whose data satisfies {match}"

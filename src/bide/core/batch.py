@@ -211,8 +211,8 @@ class Draft:
 
     __slots__ = (
         "_outside", "actor", "chores", "entries", "events", "freed", "granted", "inbox", "incoming", "intake_deleted",
-        "items", "listeners", "names", "now", "queue", "runs", "slots_taken", "steps", "timers", "trace", "units",
-        "unused", "unused_deleted", "verdict", "view", "waits",
+        "items", "listeners", "names", "now", "queue", "reason", "runs", "slots_taken", "steps", "timers", "trace",
+        "units", "unused", "unused_deleted", "verdict", "view", "waits",
     )  # fmt: skip
 
     def __init__(self, view: View, actor: str, verdict: str = "", incoming: str | None = None, trace: str = "") -> None:
@@ -220,6 +220,7 @@ class Draft:
         self.now = view.now
         self.actor = actor
         self.verdict = verdict
+        self.reason = ""  # that an operator gave for an answer
         self.incoming = incoming  # the payload that came with the command
         self.trace = trace  # the trace context that the command was sent in
         self.runs: dict[RunId, Run] = {}
@@ -350,6 +351,8 @@ class Draft:
         keep, and stays as it is, though a hidden value may stand in its digits by chance."""
         if self.verdict:  # once per command: what a policy said stands with the first thing that came of it
             data, self.verdict = {**data, "policy": self.verdict}, ""
+        if self.reason:  # once too (W10)
+            data, self.reason = {"reason": self.reason, **data}, ""
         if run.redact:
             names = names_in(run.redact)
             data = covered(data, names, hidden_values(names, run.input, run.state, self.incoming))

@@ -130,6 +130,7 @@ class Complete(Command, frozen=True, kw_only=True):
     groups: tuple[str, ...] = ()  # of whoever answers, found out before the command
     dedup_key: str | None = None
     hold: timedelta | None = None  # how long to keep it for the first wait of this id, where none is open (F7)
+    reason: str = ""  # that an operator gives for it (W10)
 
 
 class Emit(Command, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ LATE = {"completed": "already_completed", "timed_out": "timed_out", "failed": "a
 
 def complete(draft: Draft, command: Complete) -> Reply:
     """Resume exactly the run that waits on this id, with an answer that fits its schema."""
+    draft.reason = command.reason
     reply = _complete(draft, command)
     if isinstance(reply, Receipt) and reply.outcome in REFUSED:
         _keep_unused(draft, command, reply)
@@ -75,8 +76,8 @@ def take_held(draft: Draft, run: Run, wait: Wait, name: Name) -> Run:
     if held.only_run not in (None, run.id):
         keep_unused(draft, run.workspace, held, "not_found", run.id)
         return run
-    own = draft.actor, draft.verdict, draft.incoming
-    draft.actor, draft.verdict, draft.incoming = held.actor, held.verdict, held.data
+    own = draft.actor, draft.verdict, draft.reason, draft.incoming
+    draft.actor, draft.verdict, draft.reason, draft.incoming = held.actor, held.verdict, held.why, held.data
     reason = _why_not(wait, held.by, held.groups)
     if reason is not None:
         deny(draft, run, wait, held.by, reason)
@@ -85,7 +86,7 @@ def take_held(draft: Draft, run: Run, wait: Wait, name: Name) -> Run:
         keep_unused(draft, run.workspace, held, "invalid_payload", run.id)
     else:
         hand_over(draft, run.workspace, held, run.id)
-    draft.actor, draft.verdict, draft.incoming = own
+    draft.actor, draft.verdict, draft.reason, draft.incoming = own
     return draft.runs[run.id]
 
 

@@ -34,6 +34,7 @@ class HeldAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until: datetime
     actor: str
     verdict: str = ""
+    why: str = ""
     by: str | None = None
     groups: tuple[str, ...] = ()
     only_run: RunId | None = None
@@ -82,6 +83,7 @@ def hold(draft: Draft, command: Complete, known: Name | None) -> Receipt:
         until=deadline_after(draft.now, command.hold),
         actor=command.actor,
         verdict=command.verdict,
+        why=command.reason,
         by=command.by,
         groups=command.groups,
         only_run=command.only_run,

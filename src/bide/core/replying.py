@@ -67,7 +67,10 @@ def reason_of(row: Interaction) -> str:
 
 def answer(draft: Draft, command: Answer, run: Run, wait: Wait, row: Interaction | None) -> Reply:
     """In the order of the checks: does it exist, may they, is it open, does it fit (H1, U8, W7, W11)."""
-    if row is None or (command.item is None and terms_of(wait).items):
+    if command.item is None and terms_of(wait).items:
+        wrong = answered_one_by_one(wait.id)
+        return Receipt(outcome="invalid", run_id=run.id, wait_id=wait.id, reason=wrong, problems=(wrong,))
+    if row is None:
         return Receipt(outcome="no_target", reason="not_found")
     if row.transport == INTERACTION_API and wait.status != "cancelled":  # over others no person answers
         reason = why_not(command.by, command.groups, assignee=row.assignee, group=row.group, claimed_by=row.claimed_by)
@@ -129,6 +132,10 @@ def _decline(tally: Tally, given: Reject | Given, reason: str, row: Interaction)
     else:
         tally.fail(row, "failed", reason)
     return _receipt("queued", run, wait, row, message_id=given.message_id)
+
+
+def answered_one_by_one(wait_id: str) -> str:
+    return f"{wait_id} has an interaction for each of its items; answer those"
 
 
 def misfits(terms: Terms, data: str) -> list[str]:

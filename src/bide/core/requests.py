@@ -47,6 +47,7 @@ class Answer(Request, frozen=True, kw_only=True, gc=False):
     groups: tuple[str, ...] = ()  # of whoever answers, found out before the command
     dedup_key: str | None = None
     shown: str | None = None  # the digest of what the answerer saw, where the answer names it
+    reason: str = ""  # that an operator gives for it (W10)
 
 
 class Amend(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):

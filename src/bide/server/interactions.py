@@ -41,6 +41,7 @@ class CompleteInteraction(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     by: str | None = None
     dedup_key: str | None = None
     shown: str | None = None
+    reason: str = ""
     resume_token: str | None = None
 
 
@@ -114,7 +115,7 @@ async def complete(call: Call) -> Answer:
         raise
     if asked.resume_token is not None:
         await _check_token(call, asked.resume_token)
-    return await answered(call, _id(call), asked.data, asked.by, asked.dedup_key, asked.shown)
+    return await answered(call, _id(call), asked.data, asked.by, asked.dedup_key, asked.shown, asked.reason)
 
 
 async def _check_token(call: Call, token: str) -> None:
@@ -125,10 +126,12 @@ async def _check_token(call: Call, token: str) -> None:
         raise Refusal(404, "bad_token", "the resume token is not that of this interaction")
 
 
-async def answered(call: Call, id: str, data: Any, by: str | None, dedup_key: str | None, shown: str | None) -> Answer:
+async def answered(
+    call: Call, id: str, data: Any, by: str | None, dedup_key: str | None, shown: str | None, reason: str
+) -> Answer:
     """Answer an interaction or a wait by its id, as who the key is or may speak for."""
     who = principal(call, id, by)
-    receipt = await call.client.answer(id, data, by=who, dedup_key=dedup_key, shown=shown, check=False)
+    receipt = await call.client.answer(id, data, by=who, dedup_key=dedup_key, shown=shown, reason=reason, check=False)
     with telling(receipt):
         if receipt.outcome == "invalid":
             errors = problems_of(receipt.problems or (receipt.reason or "",))

@@ -88,6 +88,7 @@ class CompleteSignal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     by: str | None = None
     dedup_key: str | None = None
     hold: str | float | None = None
+    reason: str = ""
 
 
 async def complete(call: Call) -> Answer:
@@ -101,6 +102,7 @@ async def complete(call: Call) -> Answer:
         by=by,
         dedup_key=asked.dedup_key,
         hold=asked.hold,
+        reason=asked.reason,
         check=False,
     )
     with telling(receipt):

@@ -135,12 +135,13 @@ class CompleteWait(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     by: str | None = None
     dedup_key: str | None = None
     shown: str | None = None
+    reason: str = ""
 
 
 async def complete_wait(call: Call) -> Answer:
     asked = call.read(CompleteWait)
     await wait_exists(call)
-    return await answered(call, _id(call), asked.data, asked.by, asked.dedup_key, asked.shown)
+    return await answered(call, _id(call), asked.data, asked.by, asked.dedup_key, asked.shown, asked.reason)
 
 
 async def heartbeat(call: Call) -> WaitInfo:

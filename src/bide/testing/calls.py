@@ -247,10 +247,13 @@ class Calls(ABC):
         by: str | None = None,
         dedup_key: str | None = None,
         hold: Duration | None = None,
+        reason: str = "",
         check: bool = True,
         settle: bool = True,
     ) -> Receipt:
-        call = self._client.complete(signal_id, data, run_id=run_id, by=by, dedup_key=dedup_key, hold=hold, check=check)
+        call = self._client.complete(
+            signal_id, data, run_id=run_id, by=by, dedup_key=dedup_key, hold=hold, reason=reason, check=check
+        )
         return await self._settled(call, settle)
 
     async def answer(
@@ -261,10 +264,12 @@ class Calls(ABC):
         dedup_key: str | None = None,
         *,
         shown: str | None = None,
+        reason: str = "",
         check: bool = True,
         settle: bool = True,
     ) -> Receipt:
-        return await self._settled(self._client.answer(target, data, by, dedup_key, shown=shown, check=check), settle)
+        call = self._client.answer(target, data, by, dedup_key, shown=shown, reason=reason, check=check)
+        return await self._settled(call, settle)
 
     async def emit(
         self,
@@ -346,6 +351,19 @@ class Calls(ABC):
         self, *, reason: str, dry_run: bool = False, settle: bool = True, **where: Unpack[Where]
     ) -> WaitsChanged:
         return await self._settled(self._client.cancel_waits(reason=reason, dry_run=dry_run, **where), settle)
+
+    async def answer_waits(
+        self,
+        data: Any = None,
+        *,
+        reason: str,
+        by: str | None = None,
+        dry_run: bool = False,
+        settle: bool = True,
+        **where: Unpack[Where],
+    ) -> WaitsChanged:
+        call = self._client.answer_waits(data, reason=reason, by=by, dry_run=dry_run, **where)
+        return await self._settled(call, settle)
 
     async def retry_dead_letter(self, id: str, *, settle: bool = True) -> None:
         await self._settled(self._client.retry_dead_letter(id), settle)
