@@ -170,7 +170,7 @@ def test_a_run_that_waits_for_nothing_sends_to_the_audit() -> None:
         ("event", "then WaitTimeoutError is raised at 'gate', unless its code gives a default there"),
         ("task", "then WaitTimeoutError is raised at 'gate', unless its code gives a default there"),
         ("request", "then WaitTimeoutError is raised at 'gate', unless its code gives a default there"),
-        ("children", "then RunTimeoutError is raised at 'gate'."),
+        ("children", "then RunTimeoutError is raised at 'gate', unless its code gives a default there."),
         ("sleep", "then the sleep ends and it goes on behind 'gate'."),
     ],
 )

@@ -65,7 +65,9 @@ async def asks(step: bide.Step) -> None:
     assert_type(await step.invoke("count", count, Order("tea")), int)
     assert_type(await step.invoke("night", nightly, timeout="1h"), None)
     placed = await step.invoke("place", place_order, Order("tea"))
-    assert_type(placed, Any)  # the JSON of a Placed
+    assert_type(placed, Placed)
+    assert_type(await step.invoke("late", place_order, Order("tea"), timeout="1h", default=None), Placed | None)
+    assert_type(await step.invoke("strict", count, Order("tea"), timeout="1h", on_timeout=bide.FAIL), int)
     assert_type(await step.invoke("name", "place-order", {"item": "tea"}), Any)
     assert_type(await step.launch("count", count, Order("tea"), correlation_key="k", queue="big"), str)
     assert_type(await step.launch("name", "place-order", {"item": "tea"}), str)

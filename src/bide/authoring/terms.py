@@ -36,6 +36,7 @@ class AskTerms(Labels, total=False):
     escalate: Mapping[Any, str]
     heartbeat: Duration | None
     notify: str | Callable[..., Any] | None
+    on_timeout: str | None
 
 
 AGENDA = ("reminders", "escalate", "heartbeat", "notify")

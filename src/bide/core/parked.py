@@ -353,7 +353,7 @@ class _Parked:
         wait = self.wait
         if wait.kind == "request" and terms_of(wait).items and terms_of(wait).on_item_timeout == "reject":
             return "the items that are out of time are rejected, and the others go on"
-        if wait.on_timeout == FAIL:
+        if wait.on_timeout == FAIL or (self.run.style == "workflow" and self.details.get("on_timeout") == "fail"):
             return "the run fails with AWAIT_TIMEOUT"
         if wait.on_timeout is not None:
             return f"it goes on with step {wait.on_timeout!r} instead"
@@ -368,7 +368,7 @@ class _Parked:
             is_timer = wait.key.partition("#")[0] == _TIMER
             return "that timer goes off" if is_timer else f"the sleep ends and it goes on behind {self._place}"
         raised = f"{_RAISED.get(wait.kind, 'WaitTimeoutError')} is raised at {self._place}"
-        return raised if wait.kind == "children" else f"{raised}, unless its code gives a default there"
+        return f"{raised}, unless its code gives a default there"
 
     def _flow(self) -> str:
         told = self.details.get("metadata") or {}

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from bide.core.records import Run, RunError, StepRow, Wait, paused
 
-TIMEOUTS = ("WaitTimeoutError", "SignalTimeoutError", "RunTimeoutError")
+TIMEOUTS = ("WaitTimeoutError", "SignalTimeoutError", "RunTimeoutError", "AWAIT_TIMEOUT")
 ENDS_OF_CHILDREN = ("RunFailedError", "RunStoppedError", "RunCancelledError")
 
 
@@ -42,8 +42,9 @@ def _pause(row: StepRow) -> tuple[str, int] | None:
 def _blamed(kept: Sequence[StepRow], error: RunError | None) -> StepRow | None:
     """The outcome that would end the new run just as it ended the old one."""
     code = error.code if error is not None else ""
-    if code in TIMEOUTS:
-        return next((row for row in reversed(kept) if row.status == "timed_out" and row.kind != "sleep"), None)
+    if code in TIMEOUTS and error is not None:
+        late = [row for row in reversed(kept) if row.status == "timed_out" and row.kind != "sleep"]
+        return next((row for row in late if row.key == error.step), late[0] if late else None)
     if code == "AnswerRefusedError" and error is not None:
         return next((row for row in kept if row.key == error.step), None)
     if code in ENDS_OF_CHILDREN:

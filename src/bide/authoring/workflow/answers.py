@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from bide.authoring.workflow.asks import RAISES, STEP_FAILED, Code, Waiting
+from bide.authoring.workflow.asks import FAILS, RAISES, STEP_FAILED, Code, Waiting
+from bide.authoring.workflow.failing import AwaitTimeout
 from bide.authoring.workflow.reading import answer_as, read_as
 from bide.authoring.workflow.requests import answers_of
 from bide.authoring.workflow.tasks import outcome_of
@@ -45,6 +46,8 @@ def step_failed(row: StepRow | NewStep) -> StepFailedError:
 def answer_of(waiting: Waiting, row: StepRow) -> Any:
     """What ended a wait: its answer, the default of a timeout, or what it raises (F13, law 4)."""
     if row.status == "timed_out":
+        if waiting.default is FAILS:
+            raise AwaitTimeout(waiting.key, str(_timed_out(waiting, row)))
         if waiting.default is not RAISES:
             return waiting.default
         raise _timed_out(waiting, row)
@@ -52,7 +55,7 @@ def answer_of(waiting: Waiting, row: StepRow) -> Any:
         raise _failed(waiting, _error(row))
     match waiting.kind:
         case "children":
-            return _child(row.result or "{}")
+            return _child(row, waiting.returns)
         case "sleep":
             return None
         case "request" if waiting.notes.get("items"):
@@ -91,18 +94,31 @@ def is_collision(row: StepRow) -> bool:
     return row.status == "failed" and row.kind == "signal" and _error(row).code == "SignalCollision"
 
 
-def _child(told: str) -> Any:
-    child = msgspec.json.decode(told)
-    error = msgspec.convert(child["error"], RunError) if child["error"] is not None else None
-    match child["status"]:
+class _Child(msgspec.Struct, frozen=True):
+    """A child's end, as `moves.finish` tells its parent of it."""
+
+    id: str
+    status: str
+    result: msgspec.Raw
+    error: RunError | None
+
+
+def _child(row: StepRow, returns: Any) -> Any:
+    child = msgspec.json.decode(row.result or "{}", type=_Child)
+    match child.status:
         case "completed":
-            return child["result"]
+            try:
+                return read_as(bytes(child.result).decode(), returns)
+            except (BadPayload, TypeError) as error:
+                raise HistoryMismatch(
+                    f"the result of {child.id}, which step {row.key!r} invoked, cannot be read as {returns!r}: {error}"
+                ) from error
         case "stopped":
-            raise RunStoppedError(child["id"], error)
+            raise RunStoppedError(child.id, child.error)
         case "cancelled":
-            raise RunCancelledError(child["id"], error)
+            raise RunCancelledError(child.id, child.error)
         case _:
-            raise RunFailedError(child["id"], error)
+            raise RunFailedError(child.id, child.error)
 
 
 def _error(row: StepRow | NewStep) -> RunError:

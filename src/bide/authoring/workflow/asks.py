@@ -23,7 +23,15 @@ class Default:
         return "(raises)"
 
 
+class Fails(Default):
+    """The run fails when the time is up."""
+
+    def __repr__(self) -> str:
+        return "(fails)"
+
+
 RAISES = Default()
+FAILS = Fails()  # in place of a default: what the time being up leads to is one thing (W2)
 
 
 PURE = "compute"  # the kind of code that reads nothing but stored results: running it again gives the same

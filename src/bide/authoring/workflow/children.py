@@ -37,3 +37,10 @@ def new_child(
         tags=encode(check_tags(tags), limit, "the tags") if tags is not None else "{}",
         redact=found.redact,
     )
+
+
+def returned_by(definition: Any) -> Any:
+    """The type of what a run of it comes to, where the workflow itself was given: a name may stand for another one."""
+    from bide.authoring.workflow.definition import Workflow
+
+    return definition.returns if isinstance(definition, Workflow) else Any

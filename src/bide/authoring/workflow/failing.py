@@ -26,12 +26,24 @@ class BadWait(Exception):
     """The body waits for what will never come."""
 
 
+class AwaitTimeout(Exception):
+    """The time of a wait is up, and its policy is that the run fails (W2): nothing that the body could catch."""
+
+    def __init__(self, step: str, message: str) -> None:
+        super().__init__(step, message)
+        self.step, self.message = step, message
+
+    def __str__(self) -> str:
+        return self.message
+
+
 # What replays as itself, or would be refused again: trying the run again changes nothing (F16, law 4).
 NEVER_RETRIED = (
     DuplicateRun,
     SignalCollisionError,
     Invalid,
     BadWait,
+    AwaitTimeout,
     NotInAStep,
     WaitTimeoutError,
     WaitFailedError,
@@ -53,7 +65,7 @@ def after_error(
     gives_up = any(policy.gives_up(failures, cause) for cause in causes)
     if is_over or never is not None or not isinstance(error, Exception) or gives_up:
         worst = never if never is not None else error
-        step = worst.step if isinstance(worst, WaitFailedError) else run.step
+        step = worst.step if isinstance(worst, WaitFailedError | AwaitTimeout) else run.step
         return failure(_code(run, worst), worst, step), ()
     failed = tuple(sorted({cause.step for cause in causes if isinstance(cause, StepFailedError)}))
     said = f"{type(error).__name__}: {message_of(error)}"
@@ -65,6 +77,8 @@ def _is_final(error: BaseException) -> bool:
 
 
 def _code(run: Run, error: BaseException) -> str:
+    if isinstance(error, AwaitTimeout):
+        return "AWAIT_TIMEOUT"
     if run.style == "machine_file" and isinstance(error, WaitTimeoutError):
         return "AWAIT_TIMEOUT"  # a wait of a machine file has a flow for its timeout, or fails the run (W2)
     return type(error).__name__ if isinstance(error, (BideError, BadWait)) else "RunFailed"

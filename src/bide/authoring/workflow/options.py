@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bide.authoring.checks import shown
+from bide.authoring.outcomes import FAIL
 from bide.authoring.signals import Signal, signal_name
+from bide.authoring.workflow.asks import FAILS, RAISES
 from bide.core.durations import BadDuration, parse_duration, parse_timeout
 from bide.errors import BadInput
 
@@ -16,6 +19,17 @@ def signal_names(id: str, signals: Sequence[str | Signal[Any]]) -> tuple[str, ..
     if len(signals) == 1:
         return (signal_name(signals[0]),)
     return tuple(sorted({signal_name(signal) for signal in signals}))
+
+
+def fails_given(id: str, on_timeout: Any, default: Any) -> Any:
+    """What stands for the default of a wait whose timeout fails the run; a wait has one policy (W2)."""
+    if on_timeout != FAIL:
+        raise BadInput(
+            f"wait {id!r}: on_timeout={shown(on_timeout)}: give bide.FAIL, a default=, or catch what it raises"
+        )
+    if default is not RAISES:
+        raise BadInput(f"wait {id!r} has a default= and on_timeout=: give one of them")
+    return FAILS
 
 
 def timeout_given(timeout: Any) -> Any:

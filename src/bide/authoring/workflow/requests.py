@@ -40,6 +40,7 @@ def request(turn: WorkflowTurn, id: str, payload: Any, given: dict[str, Any], te
         timeout=limit,
         returns=Any if isinstance(returns, dict) else returns,
         default=default,
+        on_timeout=terms.get("on_timeout"),
         expected=1,
         details={**_details(turn, asked), **details},
         agenda=agenda_of(terms, limit),
@@ -54,7 +55,7 @@ def request_each(turn: WorkflowTurn, id: str, items: Iterable[Any], given: dict[
         raise BadInput(f"{what} takes an iterable of items, not a {type(items).__name__}")
     limit = limit_of(given.pop("timeout"), what)
     returns, default = given.pop("returns"), given.pop("default", RAISES)
-    keeps_rejected = given.pop("keep_rejected", False)
+    keeps_rejected, on_timeout = given.pop("keep_rejected", False), given.pop("on_timeout", None)
     transport = turn.transport(given.pop("transport"))
     terms = item_terms(what=what, transport=transport, returns=returns, timeout=limit, items=True, **given)
     payloads = tuple(encode(item, turn.limit, f"item {no} of {what}") for no, item in enumerate(items))
@@ -64,6 +65,7 @@ def request_each(turn: WorkflowTurn, id: str, items: Iterable[Any], given: dict[
         "request",
         returns=Any if isinstance(returns, dict) else returns,
         default=default,
+        on_timeout=on_timeout,
         details=_details(turn, terms),
         request=NewRequest(payloads=payloads[:ITEMS_AT_ONCE], is_last=is_last),
         rest=payloads[ITEMS_AT_ONCE:],

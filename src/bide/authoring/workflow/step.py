@@ -16,6 +16,7 @@ from bide.authoring.terms import AskTerms, TitledLabels, WaitTerms, agenda_of, a
 from bide.authoring.workflow.annotations import nature_of
 from bide.authoring.workflow.asks import RAISES, Default
 from bide.authoring.workflow.callbacks import Callback, callback
+from bide.authoring.workflow.children import returned_by
 from bide.authoring.workflow.options import duration_given, signal_names, timeout_given
 from bide.authoring.workflow.requests import request, request_each
 from bide.authoring.workflow.tasks import TaskWait, ask, check_receipt
@@ -39,7 +40,6 @@ T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 D = TypeVar("D")
 In = TypeVar("In")
-Plain = TypeVar("Plain", bool, int, float, str, None)  # what a result is when it is read back as JSON
 
 ONCE = RetryPolicy(attempts=1)
 UNBOUND = Default()  # no receipt is required, or it may be about anything
@@ -183,6 +183,7 @@ class Step:
             timeout=limit,
             returns=Any if isinstance(returns, dict) else returns,
             default=default,
+            on_timeout=terms.get("on_timeout"),
             details={**terms_of(terms, self._turn.notifiers), **({"schema": schema} if schema is not None else {})},
             agenda=agenda_of(terms, limit),
         )
@@ -199,6 +200,8 @@ class Step:
         ...     await step.run("invoice", print, f"answer to paid-{step.run_id}")
         ...     return await step.wait_for_signal("paid", signal=f"paid-{step.run_id}", timeout="1d", returns=int)
         """
+        if terms.get("on_timeout") is not None:
+            raise BadInput(f"reserve_signal {id!r} has no time; give on_timeout= to the wait_for_signal of that id")
         schema = answer_schema(returns)
         details = {**terms_of(terms, self._turn.notifiers), **({"schema": schema} if schema is not None else {})}
         names = (check_key(signal, "signal id"),)
@@ -260,6 +263,7 @@ class Step:
         }
         read_as = Any if isinstance(returns, dict) else returns
         options = {"timeout": limit, "returns": read_as, "default": default, "agenda": agenda_of(terms, limit)}
+        options["on_timeout"] = terms.get("on_timeout")
         return callback(self._turn, id, details, options)
 
     @overload
@@ -289,6 +293,7 @@ class Step:
         limit = timeout_given(timeout)
         if terms:
             options |= {"details": terms_of(terms, self._turn.notifiers), "agenda": agenda_of(terms, limit)}
+            options["on_timeout"] = terms.get("on_timeout")
         return self._turn.wait(id, "receive", names=signal_names(id, signals), timeout=limit, **options)
 
     @overload
@@ -484,6 +489,7 @@ class Step:
             timeout=limit,
             returns=Event,
             default=default,
+            on_timeout=terms.get("on_timeout"),
             listening=self._turn.listening(
                 check_match(match),
                 check_text(channel, "channel") if channel is not None else "",
@@ -527,6 +533,7 @@ class Step:
         on_item_timeout: str = "fail",
         max_pending: int | None = None,
         keep_rejected: bool = False,
+        on_timeout: str | None = None,
         **labels: Unpack[TitledLabels],
     ) -> Wait[list[Any]]:
         """Send one request for each item and wait for all answers, in the order of the items.
@@ -537,6 +544,7 @@ class Step:
         """
         given = {"transport": transport, "timeout": timeout, "returns": returns, "default": default}
         given |= {"on_item_timeout": on_item_timeout, "max_pending": max_pending, "keep_rejected": keep_rejected}
+        given["on_timeout"] = on_timeout
         return request_each(self._turn, id, items, {**given, **labels})
 
     def sleep(self, id: str, duration: Duration) -> Wait[None]:
@@ -548,30 +556,67 @@ class Step:
 
     @overload
     def invoke(
-        self, id: str, definition: Workflow[None, Plain], input: None = None, *, timeout: Timeout | None = None
-    ) -> Wait[Plain]: ...
+        self,
+        id: str,
+        definition: Workflow[None, R],
+        input: None = None,
+        *,
+        timeout: Timeout | None = None,
+        on_timeout: str | None = None,
+    ) -> Wait[R]: ...
     @overload
     def invoke(
-        self, id: str, definition: Workflow[In, Plain], input: In, *, timeout: Timeout | None = None
-    ) -> Wait[Plain]: ...
+        self,
+        id: str,
+        definition: Workflow[In, R],
+        input: In,
+        *,
+        timeout: Timeout | None = None,
+        on_timeout: str | None = None,
+    ) -> Wait[R]: ...
     @overload
     def invoke(
-        self, id: str, definition: Workflow[None, Any], input: None = None, *, timeout: Timeout | None = None
+        self, id: str, definition: Workflow[None, R], input: None = None, *, timeout: Timeout, default: D
+    ) -> Wait[R | D]: ...
+    @overload
+    def invoke(
+        self, id: str, definition: Workflow[In, R], input: In, *, timeout: Timeout, default: D
+    ) -> Wait[R | D]: ...
+    @overload
+    def invoke(
+        self,
+        id: str,
+        definition: str | type[Any] | Pipeline,
+        input: Any = None,
+        *,
+        timeout: Timeout | None = None,
+        default: Any = RAISES,
+        on_timeout: str | None = None,
     ) -> Wait[Any]: ...
-    @overload
     def invoke(
-        self, id: str, definition: Workflow[In, Any], input: In, *, timeout: Timeout | None = None
-    ) -> Wait[Any]: ...
-    @overload
-    def invoke(
-        self, id: str, definition: str | type[Any] | Pipeline, input: Any = None, *, timeout: Timeout | None = None
-    ) -> Wait[Any]: ...
-    def invoke(self, id: str, definition: Any, input: Any = None, *, timeout: Timeout | None = None) -> Wait[Any]:
-        """Start a child run and wait for its result, which comes as the JSON that is stored.
+        self,
+        id: str,
+        definition: Any,
+        input: Any = None,
+        *,
+        timeout: Timeout | None = None,
+        default: Any = RAISES,
+        on_timeout: str | None = None,
+    ) -> Wait[Any]:
+        """Start a child run and wait for its result, read as what the workflow says it returns.
 
-        Raises `RunFailedError`, `RunStoppedError` or `RunCancelledError` as it ended, `RunTimeoutError` in time.
+        By name, and of other definitions, it comes as plain JSON. Raises `RunFailedError`, `RunStoppedError` or
+        `RunCancelledError` as the child ended, `RunTimeoutError` when the time is up, unless there is a *default*.
         """
-        return self._turn.wait(id, "children", invokes=(definition, input, {}), timeout=timeout_given(timeout))
+        return self._turn.wait(
+            id,
+            "children",
+            invokes=(definition, input, {}),
+            timeout=timeout_given(timeout),
+            returns=returned_by(definition),
+            default=default,
+            on_timeout=on_timeout,
+        )
 
     @overload
     def launch(

@@ -109,6 +109,7 @@ def ask(turn: WorkflowTurn, id: str, given: Mapping[str, Any], rule: Mapping[str
         timeout=limit,
         returns=Any if isinstance(form, dict) else form,
         default=given["default"],
+        on_timeout=given.get("on_timeout"),
         details=details,
         agenda=agenda_of(given, limit),
         task=NewTask(payload=payload),

@@ -21,8 +21,9 @@ from bide.authoring.workflow.answers import answer_of, decoded, is_collision, re
 from bide.authoring.workflow.asks import PURE, RAISES, Code, Waiting
 from bide.authoring.workflow.children import new_child
 from bide.authoring.workflow.combining import combined
-from bide.authoring.workflow.failing import BadWait, after_error
+from bide.authoring.workflow.failing import AwaitTimeout, BadWait, after_error
 from bide.authoring.workflow.loop import BodyLoop, Interruptible
+from bide.authoring.workflow.options import fails_given
 from bide.authoring.workflow.replaying import Given, Replay
 from bide.authoring.workflow.requests import ITEMS_AT_ONCE
 from bide.authoring.workflow.reserving import Reservations
@@ -122,6 +123,9 @@ class WorkflowTurn:
         except StuckThread as error:
             await self._hold(error, "stuck_thread")
             return None
+        except AwaitTimeout as error:
+            await self._runner.finish()
+            return await self._fail(error)
         except LostClaim:
             return None
         finally:
@@ -363,7 +367,16 @@ class WorkflowTurn:
         row = self._stored.get(earlier) or self._open.get(earlier)
         return earlier if row is not None and row.kind == "sleep" else key
 
-    def wait(self, id: str, kind: str, *, returns: Any = Any, default: Any = RAISES, **options: Any) -> Wait[Any]:
+    def wait(
+        self,
+        id: str,
+        kind: str,
+        *,
+        returns: Any = Any,
+        default: Any = RAISES,
+        on_timeout: str | None = None,
+        **options: Any,
+    ) -> Wait[Any]:
         """Make a wait for the body: its key is taken now, it opens when it is first awaited or combined.
 
         This is how every wait method of `Step` is made. *kind* is a kind of `records.Wait`; *options* are the further
@@ -371,7 +384,11 @@ class WorkflowTurn:
         them as a `NewWait`; when it ends, `moves.close_wait` stores a step row of the same kind and key, whose result
         is the encoded answer, and `answers.answer_of` makes of it what the body gets: the result decoded as *returns*,
         *default* (if given) in place of a timeout, or an error. A kind with errors of its own adds a branch there.
+        With `on_timeout=FAIL` the run fails then.
         """
+        if on_timeout is not None:
+            default = fails_given(id, on_timeout, default)
+            options["details"] = {**options.get("details", {}), "on_timeout": "fail"}  # for whoever asks what comes
         key = (self._reserved.take(id) if kind == "signal" else None) or self._replay.key(id)
 
         def begin(is_alone: bool) -> asyncio.Future[Any]:
@@ -397,7 +414,7 @@ class WorkflowTurn:
             return False
         try:
             waiting.future.set_result(answer_of(waiting, row))
-        except HistoryMismatch:
+        except (HistoryMismatch, AwaitTimeout):
             return False  # the turn finds it again, outside of the body
         except Exception as error:
             waiting.future.set_exception(error)
@@ -584,6 +601,8 @@ class WorkflowTurn:
             value = result_of(asked, row) if isinstance(asked, Code) else answer_of(asked, row)
         except HistoryMismatch as error:
             self._refuse(str(error))
+        except AwaitTimeout:
+            raise
         except Exception as error:
             asked.future.set_exception(error)
         else:
