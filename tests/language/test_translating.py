@@ -111,6 +111,12 @@ def test_a_translated_file_is_the_same_machine(text: str) -> None:
         assert bare(parse(translate(text, language)).machines) == tree, language
 
 
+@pytest.mark.parametrize("language", OTHERS)
+def test_L5_a_task_may_have_a_colon_in_every_language(language: str) -> None:
+    text = 'machine m\n    implements\n        ask a, using: "x:y"\n            with task: "Greet."\n'
+    assert translate(translate(text, language), "en") == text
+
+
 def test_a_name_that_is_a_keyword_there_is_written_in_backticks() -> None:
     """L5."""
     text = "machine m\n  implements\n    compute espera\n      {espera: 1, x: steps.espera}\n"

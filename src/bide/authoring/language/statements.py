@@ -380,11 +380,13 @@ class Statements:
 
         def line() -> None:
             told.is_broken = len(reader.problems) > before
-            if not reader.at_operator(":", 1) and (part := reader.keyword(*parts)) is not None:
+            is_entry = reader.at_operator(":", 1)
+            # Of the parts only the task may have a colon, also where it is a single word: `課題: "…"`.
+            openings = tuple(part for part in parts if part == "with task") if is_entry else parts
+            if (part := reader.keyword(*openings)) is not None:
                 self._part(told, part)
                 return
             token = reader.peek()
-            is_entry = reader.at_operator(":", 1)
             key = reader.keyword(*keys) if is_entry or not takes_arguments else None
             if key is None and not (takes_arguments and token.kind == "name"):
                 known = [reader.form(each) for each in (*keys, *parts)]
