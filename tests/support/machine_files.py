@@ -110,6 +110,7 @@ def steps(draw: Any, depth: int = 0) -> list[str]:
                 'event: "e"',
                 "timeout: forever",
                 "on_timeout: flow(f)",
+                *draw(st.lists(st.sampled_from(TERMS), unique=True)),
                 "schema",
                 *indented(draw(FIELDS), indent),
             ]
@@ -127,6 +128,7 @@ def steps(draw: Any, depth: int = 0) -> list[str]:
             return ["run flow(f)"]
 
 
+TERMS = ("reminders: []", 'escalate: {"1h": "ann"}', "metadata: {a: 1}", "quorum: 2", "veto: true", 'decides: "a"')
 HEADINGS = ('version: "2"', 'subscribes "order.*"', 'queue: "mail"', "priority: -1", "retries: 0")
 
 

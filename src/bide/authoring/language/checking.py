@@ -5,7 +5,6 @@ Nothing is run. What cannot be told from the file alone is left to the run.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Final
 
 from bide.authoring.language.parser import read
 from bide.authoring.language.source import Problem, Severity, Source, Span, in_order, problem_at, suggestion
+from bide.authoring.language.terms import COUNTING, Terms, shown
 from bide.authoring.language.tree import (
     AskModel,
     Call,
@@ -50,6 +50,11 @@ KEYWORD: Final = re.compile("«([^«»]*)»")
 ADDRESSES: Final = ("http://", "https://")
 MOST_LINES: Final = 5
 RETRYING: Final = ("attempts", "first", "factor", "most")
+OF_PEOPLE: Final = {
+    "assignee": "says who may answer",
+    "group": "says who may answer",
+    "quorum": "says how many people must answer",
+}
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 
 
@@ -72,11 +77,6 @@ def check_machine(
 ) -> list[Problem]:
     """*beside* are machines by their names that it may call: what they accept and respond with is looked at."""
     return _Checker(machine, known, beside or {}).check()
-
-
-def shown(value: object) -> str:
-    """A value as the file would write it."""
-    return json.dumps(value, ensure_ascii=False)
 
 
 def refuse(file: File) -> None:
@@ -211,6 +211,8 @@ class _Checker:
                 return shape_of_fields(step.returns)
             case Call() if (called := self._called(step)) is not None and called.responds:
                 return shape_of_fields(called.responds)
+            case WaitFor() if step.entry("quorum") is not None:
+                return Shape("map", {"value": ANY, "outcome": Shape("text"), "answers": Shape("list")})
             case WaitFor() if step.schema is not None:
                 return shape_of_fields(step.schema)
             case ForEach():
@@ -478,8 +480,9 @@ class _Checker:
             self._want(Entry("channel", step.channel, step.span), self._type(step.channel, scope), "text")
 
     def _wait(self, step: WaitFor, scope: Scope) -> None:
+        terms = Terms(self._say, lambda value: self._quiet(value, scope), self._fit)
         for entry in step.told:
-            shape = self._type(entry.value, scope)
+            shape = self._type(entry.value, scope) if entry.name != "decides" else ANY
             if entry.name == "timeout":
                 self._duration(entry, shape)
             elif entry.name == "callback":
@@ -489,19 +492,23 @@ class _Checker:
             elif entry.name == "match":
                 self._want(entry, shape, "map")
                 self._single(entry.value.entries if isinstance(entry.value, MapOf) else (), scope)
-            else:
+            elif entry.name in ("reminders", "escalate"):
+                terms.agenda(entry, shape, step.entry("timeout"))
+            elif entry.name == "metadata":
+                self._want(entry, shape, "map")
+                terms.metadata(entry)
+            elif entry.name not in COUNTING:
                 self._want(entry, shape, "text")
             if entry.name == "event":
                 self._event(entry.value, check_pattern)
+        terms.counting(step)
         if step.is_callback and step.entry("event") is not None:
             self._say(step.span, f"`{step.name}` waits for an event and for a callback; make two waits of it")
         for entry in step.told:
-            if entry.name in ("assignee", "group") and (step.is_callback or step.entry("event") is not None):
+            if entry.name in OF_PEOPLE and (step.is_callback or step.entry("event") is not None):
                 what = "a callback" if step.is_callback else "an event"
-                said = (
-                    f"`«{entry.name}»` says who may answer, but `{step.name}` waits for {what}, which anybody may bring"
-                )
-                self._say(entry.span, said)
+                said = f"but `{step.name}` waits for {what}, which anybody may bring"
+                self._say(entry.span, f"`«{entry.name}»` {OF_PEOPLE[entry.name]}, {said}")
         if step.entry("match") is not None and step.entry("event") is None:
             self._say(step.span, f"`{step.name}` matches data, but waits for no event")
         if step.entry("timeout") is None:

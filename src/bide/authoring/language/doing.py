@@ -22,6 +22,7 @@ from bide.authoring.language.tree import AskModel, Call, Compute, Emit, Entry, E
 from bide.authoring.language.typing import LINKS
 from bide.authoring.language.visiting import is_the_same_in_every_run
 from bide.authoring.workflow.step import ONCE, StepOptions
+from bide.authoring.workflow.tasks import Decision
 from bide.core.durations import BadDuration, parse_duration
 from bide.core.retrying import NonRetryable, RetryPolicy
 from bide.errors import BadExpression, BadInput, StepFailedError
@@ -247,10 +248,10 @@ class Doing:
     def _wait_options(self, wait: WaitFor) -> dict[str, Any]:
         told = self._told(tuple(entry for entry in wait.told if entry.name != "callback"))
         schema = self._definition.schemas[id(wait)]
-        # Only the file knows what the end of the time leads to: the wait says so to who asks why the run stands there.
         flow = wait.on_timeout.name if wait.on_timeout is not None else None
         limit = waiting.timeout_of(told.get("timeout"))
-        return {**told, "timeout": limit, "schema": schema or None, "metadata": {"on_timeout": flow}}
+        metadata = waiting.metadata_of(told.get("metadata"), flow)
+        return {**told, "timeout": limit, "schema": schema or None, "metadata": metadata}
 
     def _question(self, wait: WaitFor) -> waiting.Question:
         """What a person is asked: looked at once, where it is the same in every run."""
@@ -270,4 +271,13 @@ class Doing:
             answer = await waiting.event(self._step, wait.name, self._wait_options(wait), wait.schema)
         else:
             answer = await waiting.person(self._turn, wait.name, self._question(wait))
+        if isinstance(answer, Decision):
+            return self._decided(wait, answer)
         return with_defaults(wait.schema, answer, self._source)
+
+    def _decided(self, wait: WaitFor, decision: Decision[Any]) -> Any:
+        """What several people came to, as expressions read it."""
+        answers = [msgspec.to_builtins(given) for given in decision.answers]
+        for given in answers:
+            given["value"] = with_defaults(wait.schema, given["value"], self._source)
+        return {"value": decision.value, "outcome": decision.outcome, "answers": answers}

@@ -76,6 +76,12 @@ title         | título           | titre            | Titel            | タイ
 description   | descripción      | description      | Beschreibung     | 説明         | 说明     | 설명
 assignee      | asignado_a       | assigné_à        | zugewiesen_an    | 担当者       | 负责人   | 담당자
 group         | grupo            | groupe           | Gruppe           | グループ     | 组       | 그룹
+reminders     | recordatorios    | relances         | Erinnerungen     | リマインダー | 提醒     | 알림
+escalate      | escalamiento     | escalade         | Eskalation       | 上申         | 升级     | 상신
+metadata      | metadatos        | métadonnées      | Metadaten        | メタデータ   | 元数据   | 메타데이터
+quorum        | quórum           | quorum           | Quorum           | 定足数       | 法定人数 | 정족수
+veto          | veto             | véto             | Veto             | 拒否権       | 否决     | 거부권
+decides       | campo_decisivo   | champ_décisif    | zählendes_Feld   | 決定項目     | 决定字段 | 결정항목
 data          | datos            | données          | Daten            | データ       | 数据     | 데이터
 collect       | reúne            | rassemble        | sammelt          | 集める       | 收集     | 모으다
 # inside of expressions
@@ -116,7 +122,8 @@ CALL_KEYS: Final = ("machine", "timeout", "retry")
 LAUNCH_KEYS: Final = ("machine",)
 MODEL_KEYS: Final = ("using", "timeout", "retry")
 WAIT_KEYS: Final = (
-    "event", "match", "callback", "timeout", "on_timeout", "channel", "title", "description", "assignee", "group"
+    "event", "match", "callback", "timeout", "on_timeout", "channel", "title", "description", "assignee", "group",
+    "reminders", "escalate", "metadata", "quorum", "veto", "decides"
 )  # fmt: skip
 EMIT_KEYS: Final = ("event", "data", "channel")
 USER_KEYS: Final = frozenset({*CALL_KEYS, *EMIT_KEYS})  # names of arguments stand beside these

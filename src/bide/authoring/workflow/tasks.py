@@ -94,7 +94,7 @@ def ask(turn: WorkflowTurn, id: str, given: Mapping[str, Any], rule: Mapping[str
     except BadDuration as error:
         raise BadInput(f"timeout={timeout!r}: {error}") from error
     schema = answer_schema(form, "form")
-    counted = _rule(id, rule, schema, given)
+    counted = counting(id, rule, schema, given)
     details = {**terms_of(given, turn.notifiers), **counted}
     if schema is not None:
         details["schema"] = schema
@@ -166,7 +166,9 @@ def _digests(turn: WorkflowTurn) -> set[str]:
     return {each.receipt.digest for each in outcomes} | {given.receipt for each in outcomes for given in each.answers}
 
 
-def _rule(id: str, rule: Mapping[str, Any], schema: dict[str, Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:
+def counting(
+    id: str, rule: Mapping[str, Any], schema: dict[str, Any] | None, given: Mapping[str, Any]
+) -> dict[str, Any]:
     """How answers are counted, as details of the wait; what could never come true is refused."""
     quorum, veto, decides, most = rule["quorum"], rule["veto"], rule["decides"], rule["most_answers"]
     if not isinstance(quorum, int) or isinstance(quorum, bool) or not 1 <= quorum <= MOST_ANSWERS:
@@ -183,7 +185,7 @@ def _rule(id: str, rule: Mapping[str, Any], schema: dict[str, Any] | None, given
             raise BadInput(f"task {id!r} has veto= or most_answers=, but no decides=: name the field that is counted")
         return {"quorum": quorum} if quorum > 1 else {}
     field = _field(id, decides, schema)
-    if veto is True and field.get("type", "boolean") != "boolean":
+    if veto is True and "boolean" not in field.get("type", "boolean"):  # it may also be null: a list of types
         raise BadInput(f"veto=True: field {decides!r} is no boolean; give the value that is a veto, veto='reject'")
     counted = {"quorum": quorum, "decides": decides, "veto": veto, "most_answers": most}
     return {name: value for name, value in counted.items() if value not in (None, False)}
