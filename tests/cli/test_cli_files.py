@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree
 from pathlib import Path
 
@@ -147,6 +148,59 @@ def test_graph_draws_mermaid_and_svg(capfd: pytest.CaptureFixture[str]) -> None:
     picture = xml.etree.ElementTree.parse("g.svg").getroot()
     assert picture.tag.endswith("svg")
     assert "wait for human_review" in "".join(picture.itertext())
+
+
+SEVERAL = """\
+machine order
+    implements
+        action stock call
+            machine: "stock"
+        ask again from order
+        run flow(late)
+    flows
+        flow late
+            launch mail
+                machine: "notify"
+"""
+OTHERS = """\
+machine stock
+    implements
+        compute result
+            1
+machine notify
+    implements
+        action nobody call
+            machine: "elsewhere"
+"""
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_graph_draws_all_machines_and_who_calls_whom(is_folder: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    Path("shop").mkdir()
+    if is_folder:
+        Path("shop/a.machine").write_text(SEVERAL)
+        Path("shop/b.machine").write_text(OTHERS)
+    else:
+        Path("shop.machine").write_text(SEVERAL + OTHERS)
+    place = "shop" if is_folder else "shop.machine"
+    assert run(["graph", place]) == 0
+    drawn = capfd.readouterr().out
+    assert drawn.count("flowchart TD") == 1
+    assert all(f'["machine {name}"]' in drawn for name in ("order", "stock", "notify"))
+    nodes = {label: id for id, label in re.findall(r'(n\d+)\S*"(.*?)"', drawn)}
+    calls = set(re.findall(r'(n\d+) [=.>-]+\|"(calls|launches)"\| (n\d+)', drawn))
+    assert calls == {
+        (nodes["call stock<br/>&quot;stock&quot;"], "calls", nodes["stock"]),
+        (nodes["call again<br/>order"], "calls", nodes["order"]),
+        (nodes["launch mail<br/>&quot;notify&quot;"], "launches", nodes["notify"]),
+    }
+    assert run(["graph", place, "-o", "g.svg"]) == 0
+    texts = ["".join(text.itertext()) for text in xml.etree.ElementTree.parse("g.svg").getroot().iter() if text.text]
+    assert {"machine order", "machine stock", "machine notify", "calls", "launches", "flow late"} <= set(texts)
+    assert run(["graph", place, "--machine", "stock"]) == 0
+    assert "order" not in capfd.readouterr().out
+    assert run(["graph", place, "--machine", "nobody"]) == 2
+    assert "has no machine 'nobody'; it has order, stock, notify" in capfd.readouterr().err
 
 
 def test_every_template_is_good(capsys: pytest.CaptureFixture[str]) -> None:

@@ -132,27 +132,27 @@ def translate(
 
 
 def graph(
-    file: FileArgument,
+    place: Annotated[Path, typer.Argument(metavar="FILE|FOLDER", help="What to draw.")],
     machine: Annotated[
-        str | None, typer.Option("--machine", metavar="NAME", help="Which one of the file.", show_default=False)
+        str | None, typer.Option("--machine", metavar="NAME", help="Only this one.", show_default=False)
     ] = None,
     svg: Annotated[bool, typer.Option("--svg", help="Draw SVG in place of Mermaid text.")] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there.", show_default=False)
     ] = None,
 ) -> int:
-    """Draw a machine: its steps, branches, flows and timeouts."""
+    """Draw machines: their steps, branches, flows and timeouts, and which of them call or launch each other."""
     from bide.authoring.language import graphing
-    from bide.authoring.language.definition import read_file
+    from bide.authoring.language.definition import files, read_file
     from bide.authoring.language.parser import parse
 
-    machines = {each.name: each for each in parse(read_file(_there(file)), str(file)).machines}
-    if machine is not None and machine not in machines:
-        raise UsageProblem(f"{file} has no machine {machine!r}; it has {', '.join(machines)}")
+    machines = [each for file in files(_there(place)) for each in parse(read_file(file), str(file)).machines]
+    chosen = [each for each in machines if machine in (None, each.name)]
+    if not chosen:
+        raise UsageProblem(f"{place} has no machine {machine!r}; it has {', '.join(each.name for each in machines)}")
     is_svg = svg or (output is not None and output.suffix == ".svg")
-    chosen = [machines[machine]] if machine is not None else list(machines.values())[: 1 if is_svg else None]
     draw = graphing.svg if is_svg else graphing.mermaid
-    drawn = "\n".join(draw(graphing.graph_of(each)) for each in chosen)
+    drawn = draw(graphing.graph_of(*chosen))
     if output is not None:
         output.write_text(drawn, encoding="utf-8")
     else:
