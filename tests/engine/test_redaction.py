@@ -252,6 +252,69 @@ def full(policy: Any = None) -> bide.App:
     return app
 
 
+def waiting() -> tuple[bide.App, list[str]]:
+    """Every kind of wait with hidden data in what it carries for people to see; and what was told of them elsewhere."""
+    app, told = bide.App(), list[str]()
+    carried: Any = {"reminders": ["10m"], "escalate": {"20m": "group:leads"}, "notify": "note"}
+
+    @app.notifier
+    def note(task: bide.Task) -> None:
+        told.append(repr(task))
+
+    @app.workflow("overhears", trigger="bide.wait.*")
+    async def overhears(step: bide.Step, said: Any) -> None:
+        told.append(repr(said))
+
+    def metadata(card: str) -> dict[str, Any]:
+        return {"card": card, "note": f"of {card}", "deep": [{"card": card}], "open": "seen"}
+
+    @app.workflow("waits", redact=["card"])
+    async def waits(step: bide.Step, order: dict[str, Any]) -> Any:
+        terms = {"metadata": metadata(order["card"]), "timeout": "1h", **carried}
+        match = f"data.card == '{order['card']}'"
+        over: Any = {"transport": "interaction-api"}
+        callback = await step.callback("callback", **terms)
+        labels = {"metadata": terms["metadata"], "timeout": "1h"}
+        await step.all(
+            "all",
+            callback,
+            step.ask("task", title="?", form=dict[str, Any], **terms),
+            step.wait_for_signal("signal", signal=f"s-{step.run_id}", **terms),
+            step.wait_for_event("event", event="paid", match=match, **terms),
+            step.receive("inbox", "paid", **terms),
+            step.request("one", {}, **over, **terms),
+            step.request_each("each", [{}, {}], **over, **labels),
+        )
+
+    @app.machine("parks", redact=["card"])
+    class Parks:
+        @bide.start
+        def begin(self, ctx: bide.Context[Any]) -> bide.Await:
+            terms: Any = {"metadata": metadata(ctx.input["card"]), **carried}
+            return bide.Await("paid", then="begin", timeout="1h", **terms)
+
+    return app, told
+
+
+@pytest.mark.parametrize("definition", ["waits", "parks"])
+async def test_G4_what_waits_carry_for_people_is_hidden_everywhere(
+    definition: str, store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    app, told = waiting()
+    async with world(app, store=store_url) as there:
+        run = await there.start(definition, {"card": CANARY})
+        await there.advance("30m")
+        shown = await everything_shown(there, run.id) + repr(await there.client().explain(run.id))
+        assert shown.count("'open': 'seen'") >= 1
+        assert any("reminder" in each and "seen" in each for each in told)
+        assert await leaks(there, there.http()) == []
+        assert CANARY not in shown + "".join(told) + caplog.text
+        assert len(await there.waits(run_id=run.id)) == (7 if definition == "waits" else 1)
+        await there.cancel(run.id)
+        assert await there.audit() == []
+
+
 async def leaks(there: World, http: httpx.AsyncClient) -> list[str]:
     """Every GET of the API whose body has the canary."""
     ids: dict[str, list[str]] = {

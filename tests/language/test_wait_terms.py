@@ -10,6 +10,7 @@ import pytest
 import bide
 from bide.authoring.language import translate
 from bide.authoring.language.checking import check_text
+from bide.core.redaction import COVERED
 from bide.testing import World, world
 from tests.support.machine_files import EVERY_LANGUAGE_AND_EVERY_STORE
 
@@ -210,3 +211,13 @@ def test_L6_reminders_of_a_wait_for_ever_come_when_they_like() -> None:
 def test_L6_what_several_people_came_to_has_its_own_fields() -> None:
     [problem] = check_text(SIGNING.replace("steps.signed.outcome", "steps.signed.approved"))
     assert problem.message == "`signed` gives no `approved`"
+
+
+async def test_G4_hidden_metadata_of_a_file_is_shown_to_nobody(store_url: str, tmp_path: Path) -> None:
+    text = SIGNING.replace("machine signing\n", "machine signing\n    redact: contract\n").replace(
+        'title: "Sign ${input.contract}?"', 'title: "Sign?"'
+    )
+    async with world(app_of(text, tmp_path), store=store_url) as there:
+        run = await there.start("signing", {"contract": "canary-lease"})
+        [wait] = await there.waits(run_id=run.id)
+        assert wait.details["metadata"] == {"contract": COVERED, "kind": "legal", "on_timeout": None}

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 from msgspec.structs import replace
 
 from bide.core.batch import Draft
-from bide.core.commands import AnyCommand, CommitTurn, Complete, Deliver, End, Once, Receipt, Reply, Start, TryAgain
+from bide.core.commands import (
+    AnyCommand,
+    CommitTurn,
+    Complete,
+    Deliver,
+    End,
+    Once,
+    Park,
+    Receipt,
+    Reply,
+    Start,
+    TryAgain,
+)
 from bide.core.decisions import digest_of
 from bide.core.records import Run, RunId, Turn
 from bide.core.redaction import covered, hidden_values, names_in, scrubbed
@@ -51,13 +65,18 @@ def scrubbed_reply(reply: Reply, draft: Draft) -> Reply:
     return replace(reply, problems=told, reason=scrubbed(reply.reason, values) if reply.reason is not None else None)
 
 
-def with_scrubbed_errors(command: CommitTurn, turn: Turn) -> CommitTurn:
-    """The commit without hidden values in what user code said when it failed. All that the turn was handed counts:
-    its input and state, its signals, and what its steps and waits came to."""
+TOLD = ("metadata", "equals", "match")  # of a wait's details: data that is there to be looked at
+
+
+def without_hidden(command: CommitTurn, turn: Turn) -> CommitTurn:
+    """The commit without hidden values in what user code said: when it failed, and of the waits that it opens. All that
+    the turn was handed counts: its input and state, its signals, and what its steps and waits came to."""
     run = turn.run
+    names = names_in(run.redact)
     stored = [*(step.result for step in turn.steps), *(step.result for step in command.steps)]
     signals = [signal.payload for signal in turn.inbox]
-    values = hidden_values(names_in(run.redact), run.input, run.state, *stored, *signals)
+    values = hidden_values(names, run.input, run.state, *stored, *signals)
+    command = _with_covered_waits(command, names, values)
     if not values:
         return command
     steps = tuple(
@@ -69,6 +88,23 @@ def with_scrubbed_errors(command: CommitTurn, turn: Turn) -> CommitTurn:
     elif isinstance(move, TryAgain) and move.error is not None:
         move = replace(move, error=scrubbed(move.error, values))
     return replace(command, steps=steps, move=move)
+
+
+def _with_covered_waits(command: CommitTurn, names: Collection[str], values: list[str]) -> CommitTurn:
+    """What a wait carries for people to see is stored covered: it is told in many places, and nothing works with it."""
+
+    def told(details: str) -> str:
+        if not any(f'"{name}":' in details for name in TOLD):
+            return details
+        said = msgspec.json.decode(details)
+        hidden = {name: covered(said[name], names, values) for name in TOLD if name in said}
+        return msgspec.json.encode({**said, **hidden}).decode()
+
+    move = command.move
+    if isinstance(move, Park):
+        move = replace(move, details=told(move.details))
+    opens = tuple(replace(wait, details=told(wait.details)) for wait in command.opens)
+    return replace(command, move=move, opens=opens)
 
 
 def _rid_of(values: list[str], error: str) -> str:

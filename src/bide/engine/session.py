@@ -25,7 +25,7 @@ from bide.core.commands import (
     Suspend,
 )
 from bide.core.governing import Action, Allow, Deny, NeedsApproval, actions_of_turn, resuming
-from bide.core.hiding import with_scrubbed_errors
+from bide.core.hiding import without_hidden
 from bide.core.records import Held, Interaction, Item, Run, RunError, Turn, Unit
 from bide.core.streaming import Ask, Settle
 from bide.core.tokens import Signer
@@ -103,7 +103,7 @@ class TurnSession:
             **history,
         )
         turn = self._engine.active.get(run.id)
-        return with_scrubbed_errors(command, turn) if run.redact and turn is not None else command
+        return without_hidden(command, turn) if run.redact and turn is not None else command
 
     async def commit(self, turn: Turn, move: Move, consumed: tuple[Consumed, ...] = (), **history: Any) -> Turn | None:
         """Raises `bide.errors.DuplicateRun` where a child's correlation key is taken; nothing is committed then."""
