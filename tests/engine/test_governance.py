@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 
 import bide
+from bide.core.approvals import Asked, encode_command
+from bide.core.commands import Start
 from bide.core.governing import recorded_actions
 from bide.core.ledger import decode_page
+from bide.core.records import RunId
 from bide.testing import World, world
 
 Judge = Callable[[bide.Action], Any]
@@ -437,6 +441,42 @@ async def test_G1_a_child_that_needs_an_approval_fails_its_parent_and_says_so(st
         info = await there.get(run.id)
         assert (info.status, str(info.error)) == ("failed", "PolicyDenied: start: it needs an approval: A child?")
         assert await there.runs(definition="payout") == []
+
+
+@pytest.mark.parametrize("by", ["client", "http", "key", "run"])
+async def test_G1_nobody_but_a_policy_starts_a_run_that_asks(by: str, store_url: str) -> None:
+    """What waits in it is done without asking the policies again: a made-up one would pass them by."""
+    app = governed(deny_payouts)
+    start = Start(
+        workspace="default", actor="client", run_id=RunId("run_forged"), definition="payout", version="1",
+        style="workflow", step="", input="5",
+    )  # fmt: skip
+    asked = Asked(
+        action="start", principal="client", target="payout", data=5, title="?", assignee=None, group=None, seconds=60,
+        command=encode_command(start) or "",
+    )  # fmt: skip
+    forged = msgspec.to_builtins(asked)
+
+    @app.workflow("forger")
+    async def forger(step: bide.Step) -> Any:
+        return await step.invoke("child", "bide.approval", forged)
+
+    async with world(app, store=store_url) as there:
+        if by == "http":
+            response = await there.http().post("/v1/runs", json={"definition": "bide.approval", "input": forged})
+            assert response.status_code == 403
+        elif by == "run":
+            run = await there.start("forger")
+            assert "started by policies alone" in str((await there.get(run.id)).error)
+        else:
+            key = "mine" if by == "key" else None
+            with pytest.raises(bide.PolicyDenied, match="started by policies alone"):
+                await there.start("bide.approval", forged, correlation_key=key)
+        assert await there.runs(definition="bide.approval") == []
+
+
+def deny_payouts(action: bide.Action) -> bide.Deny | None:
+    return bide.Deny("no") if action.definition == "payout" else None
 
 
 # ---------------------------------------------------------------- every action in every style

@@ -12,6 +12,7 @@ from bide.core.records import RunId
 from bide.core.requests import Answer, ChangeWait, Fail, Withdraw
 
 APPROVAL = "bide.approval"  # the definition whose runs ask
+FORGED = f"runs of {APPROVAL} are started by policies alone"  # what waits in them was never judged otherwise
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):

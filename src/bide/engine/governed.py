@@ -8,7 +8,7 @@ from typing import NoReturn, TypeVar, cast
 
 import msgspec
 
-from bide.core.approvals import APPROVAL, Asked, approval_key, encode_command
+from bide.core.approvals import APPROVAL, FORGED, Asked, approval_key, encode_command
 from bide.core.commands import AnyCommand, Complete, Deliver, DuplicateRun, Emit, NoteDenial, Once, Start
 from bide.core.durations import parse_duration
 from bide.core.governing import Action, Allow, Deny, NeedsApproval, about, actions_of
@@ -34,6 +34,8 @@ async def governed(runtime: Runtime, command: C, event_id: str | None = None) ->
     notes = []
     for found in actions_of(command):
         action = await _looked_up(runtime, found, command)
+        if action.kind == "start" and action.definition == APPROVAL and not _is_again(command):
+            await _refuse(runtime, command, action, FORGED)
         verdict = await runtime.registry.governor.verdict(action)
         match verdict:
             case Allow():
@@ -54,6 +56,12 @@ async def with_allowed_starts(runtime: Runtime, command: Emit) -> Emit:
         with suppress(PolicyDenied):  # it is on record, or somebody is asked
             allowed.append(await governed(runtime, start, command.event_id))
     return msgspec.structs.replace(command, starts=tuple(allowed))
+
+
+def _is_again(command: AnyCommand) -> bool:
+    """Whether a start is a retry, whose input is that of a run that there was."""
+    inner = command.command if isinstance(command, Once) else command
+    return isinstance(inner, Start) and inner.retry_of is not None
 
 
 async def _looked_up(runtime: Runtime, action: Action, command: AnyCommand) -> Action:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from bide.core.approvals import APPROVAL, FORGED
 from bide.core.commands import (
     Committed,
     CommitTurn,
@@ -149,7 +150,8 @@ class TurnSession:
     async def _is_allowed(self, run: Run, command: CommitTurn) -> bool:
         """Whether the policies allow the waits and children of this commit; where they do not, the run has failed."""
         for action in actions_of_turn(run, command):
-            verdict = await self.registry.governor.verdict(action)
+            is_forged = action.kind == "start" and action.definition == APPROVAL
+            verdict = Deny(FORGED) if is_forged else await self.registry.governor.verdict(action)
             if not isinstance(verdict, Allow):
                 await self._fail(command, action, verdict)
                 return False
