@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
@@ -30,11 +29,11 @@ class TestMemoryStore(StoreContract):
 
 class TestSqliteStore(StoreContract):
     @pytest.fixture
-    async def open_store(self, tmp_path: Path) -> AsyncIterator[OpenStore]:
+    async def open_store(self, sqlite_path: str) -> AsyncIterator[OpenStore]:
         async with AsyncExitStack() as opened:
 
             async def open_store(now: Now) -> Store:
-                store = SqliteStore(str(tmp_path / "bide.db"), now=now, synchronous="OFF")
+                store = SqliteStore(sqlite_path, now=now, synchronous="OFF")
                 await store.open()
                 opened.push_async_callback(store.close)
                 return store

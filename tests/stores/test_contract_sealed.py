@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 
@@ -19,12 +18,12 @@ KEY = bide.AesGcm.new_key()
 
 class TestSealedSqliteStore(StoreContract):
     @pytest.fixture
-    async def open_store(self, tmp_path: Path) -> AsyncIterator[OpenStore]:
+    async def open_store(self, sqlite_path: str) -> AsyncIterator[OpenStore]:
         async with AsyncExitStack() as opened:
 
             async def open_store(now: Now) -> Store:
                 codec = bide.AesGcm({"k1": KEY})
-                store = SqliteStore(str(tmp_path / "bide.db"), now=now, synchronous="OFF", codec=codec)
+                store = SqliteStore(sqlite_path, now=now, synchronous="OFF", codec=codec)
                 await store.open()
                 opened.push_async_callback(store.close)
                 return store

@@ -8,6 +8,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,7 +19,7 @@ from bide.errors import BadConfiguration, StoreUnavailable
 from bide.stores.postgres import PostgresStore, migrate, transactions
 from bide.stores.postgres.address import parse
 from bide.stores.postgres.hints import Hints
-from bide.stores.postgres.sessions import Sessions
+from bide.stores.postgres.sessions import Session, Sessions
 from bide.stores.postgres.statements import BEGIN
 from bide.testing.store_contract.making import (
     MINUTE,
@@ -38,6 +39,7 @@ from tests.support.proxy import CuttingProxy, PoolingProxy
 from tests.support.staging import until
 
 POOLED = 3
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 needs_binaries = pytest.mark.skipif(not available_postgres(), reason="no PostgreSQL server is installed here")
 
 
@@ -70,6 +72,42 @@ def test_the_url_is_taken_apart_and_shown_without_its_password() -> None:
 def test_a_url_that_cannot_be_used_is_refused_when_the_store_is_made(url: str) -> None:
     with pytest.raises(BadConfiguration):
         PostgresStore(url)
+
+
+# Connections
+
+
+async def test_the_types_of_postgresql_itself_are_asked_for_by_the_first_connection_of_a_process_alone(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "_types", {})
+    sessions = Sessions(parse(postgres_url), 2, "types")
+    asked = [await queries_of(sessions, "SELECT $1::bigint[], $2::timestamptz[]", [7], [NOON]) for _ in range(2)]
+    assert ["typeinfo_tree" in query for queries in asked for query in queries] == [True, False, False]
+
+
+async def test_a_type_of_one_server_is_asked_for_by_every_connection(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is made in a database has another number in the next."""
+    monkeypatch.setattr(Session, "_types", {})
+    name = f"mood_{secrets.token_hex(4)}"
+    connection = await connect(postgres_url)
+    await connection.execute(f"CREATE TYPE {name} AS ENUM ('glad')")
+    await connection.close()
+    sessions = Sessions(parse(postgres_url), 2, "types")
+    schema = split_schema(postgres_url)[1]
+    asked = [await queries_of(sessions, f"SELECT $1::{schema}.{name}[]", ["glad"]) for _ in range(2)]
+    assert [sum("typeinfo_tree" in query for query in queries) for queries in asked] == [1, 1]
+
+
+async def queries_of(sessions: Sessions, query: str, *arguments: object) -> list[str]:
+    """All that a new connection asks the server for when it is to run *query*, which gives back its arguments."""
+    connection, queries = await sessions.connect(), list[str]()
+    connection.add_query_logger(lambda record: queries.append(record.query))
+    assert tuple(await connection.fetchrow(query, *arguments) or ()) == arguments
+    await connection.close()
+    return [query for query in queries if "set_config" not in query]  # of a server that compiles statements
 
 
 # Servers that do not serve

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
@@ -282,11 +281,11 @@ async def _listed(found: Coroutine[Any, Any, Any]) -> list[Any]:
 
 
 @pytest.fixture
-async def stores(tmp_path: Path, postgres_used_url: str, clock: VirtualClock) -> AsyncIterator[list[Store]]:
+async def stores(sqlite_path: str, postgres_used_url: str, clock: VirtualClock) -> AsyncIterator[list[Store]]:
     """One of each kind, empty, the memory store first. They read the same clock."""
     made: list[Store] = [
         MemoryStore(now=clock),
-        SqliteStore(str(tmp_path / "bide.db"), now=clock, synchronous="OFF"),
+        SqliteStore(sqlite_path, now=clock, synchronous="OFF"),
         PostgresStore(postgres_used_url, now=clock, migrate=True, hints=False),
     ]
     async with AsyncExitStack() as opened:

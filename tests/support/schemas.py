@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import sql
 
-MOST_USES = 50
+Cleaner = psycopg.Connection[tuple[object, ...]]
+MOST_USES = 150
 KEPT = "schema_versions"
 
 # Whoever still holds locks there belongs to a test that has ended.
@@ -46,6 +47,7 @@ class Schema:
 
 
 _free: defaultdict[str, list[Schema]] = defaultdict(list)  # of this process, by server
+_cleaners: dict[str, Cleaner] = {}  # a connection of this process to each server: a new one knows no table yet
 
 
 @contextlib.contextmanager
@@ -55,13 +57,32 @@ def used_schema(url: str) -> Iterator[str]:
     try:
         yield f"{url}{'&' if urlsplit(url).query else '?'}schema={schema.name}"
     finally:
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("SET client_min_messages = warning")
-            connection.execute(END_HOLDERS, [schema.name])
-            if _is_emptied(connection, schema):
-                _free[url].append(schema)
-            else:
-                connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema.name)))
+        connection = _cleaner(url)
+        connection.execute(END_HOLDERS, [schema.name])
+        if _is_emptied(connection, schema):
+            _free[url].append(schema)
+        else:
+            connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema.name)))
+
+
+def forget(url: str) -> None:
+    """The server goes: leave it."""
+    _free.pop(url, None)
+    if cleaner := _cleaners.pop(url, None):
+        cleaner.close()
+
+
+def _cleaner(url: str) -> Cleaner:
+    kept = _cleaners.get(url)
+    if kept is not None:
+        try:
+            kept.execute("SELECT 1")
+            return kept
+        except psycopg.OperationalError:  # a test may have cut every connection
+            kept.close()
+    made = _cleaners[url] = psycopg.connect(url, autocommit=True)
+    made.execute("SET client_min_messages = warning")
+    return made
 
 
 @contextlib.asynccontextmanager
@@ -71,7 +92,7 @@ async def used_schema_for_a_world(url: str) -> AsyncIterator[str]:
         yield with_schema
 
 
-def _is_emptied(connection: psycopg.Connection[tuple[object, ...]], schema: Schema) -> bool:
+def _is_emptied(connection: Cleaner, schema: Schema) -> bool:
     """Empty it and say whether it can be used again."""
     schema.uses += 1
     [shape] = connection.execute(SHAPE, [schema.name]).fetchone() or (None,)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from urllib.parse import urlsplit
 
 
@@ -18,13 +18,19 @@ async def fresh_store(url: str) -> AsyncIterator[str]:
     """
     if url.startswith("sqlite://"):
         query = urlsplit(url).query
-        with tempfile.TemporaryDirectory(prefix="bide-world-") as folder:
-            yield f"sqlite:///{folder}/world.db{'?' if query else ''}{query}"
+        with _temporary_file() as path:
+            yield f"sqlite:///{path}{'?' if query else ''}{query}"
     elif url.startswith(("postgresql://", "postgres://")):
         async with _temporary_schema(url) as with_schema:
             yield with_schema
     else:
         yield url
+
+
+@contextmanager
+def _temporary_file() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="bide-world-") as folder:
+        yield f"{folder}/world.db"
 
 
 @asynccontextmanager

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeAlias
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import asyncpg
 
@@ -15,12 +16,43 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 CONNECT_SECONDS = 5.0
 COMMAND_SECONDS = 12.0  # a little more than the server's own statement_timeout: beyond it the network is to blame
 CACHED_STATEMENTS = 200
+FIRST_TYPE_OF_A_SERVER = 10_000  # below it PostgreSQL itself gives the numbers, the same on every server for ever
+
+if TYPE_CHECKING:
+    _Connection = asyncpg.Connection[asyncpg.Record]
+else:  # generic in its stubs only
+    _Connection = asyncpg.Connection
+
+
+class _Remembered(NamedTuple):
+    """In place of the statement that would have asked; one with a name has not displaced the one without."""
+
+    name: str = "remembered"
+
+
+class Session(_Connection):
+    """A connection that knows PostgreSQL's own types from those before it in this process.
+
+    asyncpg asks for arrays of numbers and of times on each new connection, and the answer takes the server longer than
+    a hundred of our statements.
+    """
+
+    _types: dict[frozenset[int], Any] = {}  # noqa: RUF012  shared by all, on purpose
+
+    async def _introspect_types(self, typeoids: Collection[int], timeout: float | None) -> Any:
+        asked = frozenset(typeoids)
+        if asked in self._types:
+            return self._types[asked], _Remembered()
+        types, statement = await super()._introspect_types(typeoids, timeout)  # type: ignore[misc]  # not in its stubs
+        if max(asked) < FIRST_TYPE_OF_A_SERVER:
+            self._types[asked] = types
+        return types, statement
 
 
 class Sessions:
     """Up to *size* connections. One that broke, or that was left inside a transaction, is closed and never reused."""
 
-    connection_class: type[Connection] = asyncpg.Connection  # tests take one that holds each statement at a gate
+    connection_class: type[Connection] = Session  # tests take one that holds each statement at a gate
 
     def __init__(self, address: Address, size: int, instance: str) -> None:
         self.address = address
