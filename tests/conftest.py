@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+
 import pytest
+
+from tests.support.files import quick_folder
 
 pytest_plugins = ["tests.support.fixtures"]
 
@@ -13,3 +18,13 @@ def store_url(request: pytest.FixtureRequest) -> str:
     if request.param == "postgres":
         return str(request.getfixturevalue("postgres_server").url())
     return f"{request.param}://"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Folders of tests are in memory where there is room, so that no test waits for a disk. `--basetemp` keeps them."""
+    if config.option.basetemp is not None or quick_folder() is None:
+        return
+    folder = tempfile.mkdtemp(prefix="bide-tests-", dir=quick_folder())
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    config.option.basetemp = f"{folder}/tests"

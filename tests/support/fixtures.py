@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bide.stores.postgres import audit
 from bide.testing import places
+from tests.support.auditing import asked_at_once
 from tests.support.files import made_file
 from tests.support.postgres import (
     ENVIRONMENT_VARIABLE,
@@ -115,9 +117,10 @@ def sqlite_path() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _worlds_are_made_quickly() -> Iterator[None]:
+def _worlds_begin_and_end_quickly() -> Iterator[None]:
     patch = pytest.MonkeyPatch()
     patch.setattr(places, "_temporary_file", made_file)
     patch.setattr(places, "_temporary_schema", used_schema_for_a_world)
+    patch.setattr(audit, "violations", asked_at_once)
     yield
     patch.undo()

@@ -72,6 +72,11 @@ def forget(url: str) -> None:
         cleaner.close()
 
 
+def kept_connection(url: str) -> Cleaner | None:
+    """The connection to that server, once a schema of it was emptied. It waits for nobody for long."""
+    return _cleaners.get(url)
+
+
 def _cleaner(url: str) -> Cleaner:
     kept = _cleaners.get(url)
     if kept is not None:
@@ -81,7 +86,7 @@ def _cleaner(url: str) -> Cleaner:
         except psycopg.OperationalError:  # a test may have cut every connection
             kept.close()
     made = _cleaners[url] = psycopg.connect(url, autocommit=True)
-    made.execute("SET client_min_messages = warning")
+    made.execute("SET client_min_messages = warning; SET lock_timeout = '10s'")
     return made
 
 

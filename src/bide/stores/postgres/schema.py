@@ -13,7 +13,12 @@ from bide.stores.postgres.statements import migrations, with_schema
 BEGIN = "BEGIN; SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '300s'"
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('bide migrate ' || $1, 0))"
 HAS_SCHEMA = "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)"
-HAS_VERSIONS = "SELECT EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'schema_versions')"
+HAS_VERSIONS = """
+SELECT EXISTS (SELECT 1
+                 FROM pg_class
+                 JOIN pg_namespace ON pg_namespace.oid = relnamespace
+                WHERE nspname = $1 AND relname = 'schema_versions' AND relkind = 'r')
+"""
 VERSIONS = """
 CREATE TABLE {schema}.schema_versions (
     version    integer PRIMARY KEY,
