@@ -44,7 +44,14 @@ NOTICED_WITHIN = 15.0
 CUSTOMERS = 8
 KINDS = 10  # of stories that customers live
 WORKERS = 3
-SETTINGS = {"lease": "600ms", "poll_interval": "100ms", "max_claims": "100000", "concurrency": "6", "grace": "20s"}
+SETTINGS = {
+    "sweep_interval": "2s",
+    "lease": "600ms",
+    "poll_interval": "100ms",
+    "max_claims": "100000",
+    "concurrency": "6",
+    "grace": "20s",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -220,6 +227,29 @@ class Storm:
     async def _taken_over(self, held: dict[str, int]) -> str | None:
         """The one of these runs that somebody claims because its lease has ended. What the paused worker sent before
         it was paused may still arrive, and end its claims in a good way."""
+        try:
+            return await self._first_taken_over(held)
+        except TimeoutError:
+            pytest.fail(f"nobody has taken over {held}:\n{await self._situation(held)}")
+
+    async def _situation(self, held: dict[str, int]) -> str:
+        """What the server and the workers are at."""
+        admin = await connect(self._server.url())
+        try:
+            queue = await admin.fetch("SELECT now(), * FROM bide.queue WHERE run_id = ANY($1)", list(held))
+            sessions = await admin.fetch(
+                "SELECT pid, state, wait_event, now() - xact_start AS since, left(query, 120) AS query "
+                "FROM pg_stat_activity WHERE backend_type = 'client backend' ORDER BY xact_start"
+            )
+            locks = await admin.fetch(
+                "SELECT pid, mode, granted FROM pg_locks WHERE locktype IN ('transactionid', 'tuple')"
+            )
+        finally:
+            await admin.close()
+        logs = [f"{worker.name} {worker.log.read_text(errors='replace')[-1500:]}" for worker in self._team.ready()]
+        return "\n".join([*map(repr, [*queue, *sessions, *locks]), *logs])
+
+    async def _first_taken_over(self, held: dict[str, int]) -> str | None:
         async with asyncio.timeout(PATIENCE):
             while held:
                 for run_id, epoch in list(held.items()):

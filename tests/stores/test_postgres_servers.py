@@ -8,7 +8,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +18,7 @@ import pytest
 from bide.errors import BadConfiguration, StoreUnavailable
 from bide.stores.postgres import PostgresStore, migrate, transactions
 from bide.stores.postgres.address import parse
+from bide.stores.postgres.failures import FAULTS
 from bide.stores.postgres.hints import Hints
 from bide.stores.postgres.sessions import Session, Sessions
 from bide.stores.postgres.statements import BEGIN
@@ -289,6 +290,40 @@ async def left_behind(url: str, pooler: PoolingProxy) -> list[tuple[str, str]]:
     await fresh.close()
     await store.close()
     return found
+
+
+# Processes that stand still
+
+
+async def test_D6_what_a_process_keeps_locked_that_stopped_in_the_middle_of_a_commit_is_freed(
+    postgres_url: str,
+) -> None:
+    """The driver prepares a statement and executes it in two messages: between them no timeout of the server counts."""
+    address = parse(postgres_url)
+    store = PostgresStore(postgres_url, migrate=True)
+    await store.open()
+    await started(store, "run_1")
+    stopped = await Sessions(address, 1, "stopped").connect()
+    await stopped.execute(BEGIN)
+    await stopped.execute(f"SELECT 1 FROM {address.schema}.queue FOR UPDATE")
+    await stopped.prepare(f"SELECT 'never executed' FROM {address.schema}.runs")
+    assert (await store.claim(an_offer())).turns == {}
+    assert await store.free_locks(timedelta(hours=1)) == 0
+    assert await store.free_locks(timedelta(0)) == 1
+    assert (await store.claim(an_offer())).turns.keys() == {"run_1"}
+    with pytest.raises(FAULTS):
+        await stopped.execute("COMMIT")
+    await store.close()
+
+
+async def test_D6_a_program_that_takes_its_time_in_its_own_transaction_is_left_alone(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url, migrate=True)
+    await store.open()
+    async with store.connection() as own:
+        await own.fetch("SELECT 1")
+        assert await store.free_locks(timedelta(0)) == 0
+        assert await own.fetchval("SELECT 2") == 2
+    await store.close()
 
 
 # Hints

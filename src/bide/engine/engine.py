@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import functools
 import logging
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import timedelta
 from types import TracebackType
@@ -49,6 +50,7 @@ FULL_PAUSE = 0.05  # between two looks of an engine that has no free slot
 STUCK_PAUSE = 0.02  # something is due and did not move: a rival has it, or it cannot be done. No reason to spin
 UNKNOWN_DEFINITION_DELAY = timedelta(seconds=5)
 LONGEST_UNKNOWN_DEFINITION_DELAY = timedelta(minutes=10)
+STOPPED = timedelta(seconds=15)  # in the middle of a commit: as long as the server itself waits between two statements
 MOST_LACKING = 10_000
 MOST_AHEAD = 10_000  # turns that an event may hand over before there are slots for them
 BEGUN_AT_ONCE = 20  # of those, in one pass of the event loop
@@ -105,6 +107,7 @@ class Engine:
         self._heartbeat: Heartbeat | None = None
         self._collector = Collector(self.settings.gc_threshold)
         self._retention_at = 0.0
+        self._freed_at = -math.inf
         self._reached: dict[str, RunId] = {}  # the last child of the page that each unfinished chore is at
         self.items = ItemWork(self)
         self.threads = concurrent.futures.ThreadPoolExecutor(self.settings.threads, thread_name_prefix="bide-step")
@@ -116,6 +119,7 @@ class Engine:
             self.fire_timers,
             self.admit,
             self.do_chores,
+            self._free_locks,
             self._delete_old,
         )
         runtime.item_work = self.items
@@ -354,6 +358,14 @@ class Engine:
             else:
                 self._reached[chore.id] = children[-1]
         return bool(chores) or began
+
+    async def _free_locks(self) -> bool:
+        """A worker that is stopped in the middle of a commit must not keep its runs from the others (D6)."""
+        now = self.runtime.ports.monotonic()
+        if now < self._freed_at + self.settings.sweep_interval.total_seconds():
+            return False
+        self._freed_at = now
+        return await self.runtime.store.free_locks(STOPPED) > 0
 
     async def _delete_old(self) -> bool:
         """Retention, a small batch at a time, not more often than the sweep interval (§11). Nobody waits for it."""

@@ -209,6 +209,12 @@ class Store(Access, Protocol):
         A child is spared while its parent lives: the parent may still ask how it ended.
         """
 
+    async def free_locks(self, longer_than: timedelta) -> int:
+        """Free what processes keep locked that stopped in the middle of a transaction so long ago; how many they were.
+
+        What they were about to write is not written.
+        """
+
     async def trim_unused(self, older_than: timedelta, keep: int, limit: int) -> int:
         """Delete up to *limit* kept arrivals: older ones than this, all but the newest *keep* of a workspace, and of
         those addressed to one wait or interaction all but the newest `MOST_UNUSED_OF_WAIT` (S12).

@@ -376,6 +376,12 @@ class PostgresStore(PostgresAccess):
         until: timedelta = due_at - (self._moment() or now)
         return until
 
+    async def free_locks(self, longer_than: timedelta) -> int:
+        [(ended,)] = await self._transactions.read("end_stuck_sessions", longer_than)
+        if ended:
+            log.warning("%s sessions of processes that stand still were ended: they kept rows locked", ended)
+        return int(ended)
+
     async def delete_ended(self, ended_before: timedelta, limit: int) -> int:
         return await self._unharmed(self._transactions.run(Retention(ended_before, limit, self._moment())))
 
