@@ -29,4 +29,5 @@ def test_workspaces_are_made_once(bide: Bide) -> None:
     assert bide("workspaces", "create", "bank").code == 1
     assert bide("workspaces", "create", "default").code == 1
     assert bide("workspaces", "list").out.split() == ["bank", "default"]
+    assert bide("workspaces", "create", "the bank").out.endswith("--workspace 'the bank'\n")
     assert bide("keys", "create", "--workspace", "bank").code == 0

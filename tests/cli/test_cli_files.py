@@ -203,6 +203,13 @@ def test_graph_draws_all_machines_and_who_calls_whom(is_folder: bool, capfd: pyt
     assert "has no machine 'nobody'; it has order, stock, notify" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("verb", [["graph"], ["format"], ["translate", "--to", "es"]], ids=" ".join)
+def test_a_program_is_no_machine_file(capsys: pytest.CaptureFixture[str], verb: list[str]) -> None:
+    Path("shop.py").write_text("import bide\n")
+    assert run([*verb, "shop.py"]) == 2
+    assert "machine files" in capsys.readouterr().err
+
+
 def test_every_template_is_good(capsys: pytest.CaptureFixture[str]) -> None:
     for template in TEMPLATES:
         assert run(["new", f"x_{template}", "--template", template, "--language", "de"]) == 0

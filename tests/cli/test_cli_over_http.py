@@ -225,6 +225,7 @@ def test_what_a_server_refuses_is_exit_code_1(remote: Remote, served: Served) ->
     assert remote("explain", "no:such:key").code == 1
     stranger = remote("runs", "--key", "bide_ws_" + "0" * 43, "--json")
     assert (stranger.code, stranger.error["code"]) == (1, "unauthorized")
+    assert "--key" in stranger.error["message"]
     assert remote("start", "ordr", "--json").error["code"] == "definition_not_found"
 
 
@@ -261,3 +262,4 @@ def test_a_server_that_is_not_there_is_exit_code_1(bide: Bide) -> None:
 
     assert (answer.code, answer.error["code"]) == (1, "unavailable")
     assert "http://127.0.0.1:9" in answer.error["message"]
+    assert "ConnectError" not in answer.error["message"]

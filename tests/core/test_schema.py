@@ -240,6 +240,27 @@ def test_W3_what_python_writes_passes_and_is_read_as_itself(value: Any, type_: A
     assert decode_as(text, type_) == value
 
 
+class Urgency(enum.Enum):
+    LOW = "low"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+
+class Ticket(msgspec.Struct):
+    size: Literal["small", "medium", "large"]
+    floor: Literal[3, 1, 2] | None
+    urgency: Urgency
+    others: list[Literal["yes", "perhaps", "no"]]
+
+
+def test_choices_stand_in_the_order_in_which_they_were_written() -> None:
+    """W5: of a size, a form shows small before large, and not large before small."""
+    text = msgspec.json.encode(schema_of(Ticket)).decode()
+    for choices in (["small", "medium", "large"], [3, 1, 2], ["low", "high", "critical"], ["yes", "perhaps", "no"]):
+        assert f'"enum":{msgspec.json.encode(choices).decode()}' in text
+    assert schema_of(Literal["b", "a"]) == {"enum": ["b", "a"]}
+
+
 def test_W3_a_whole_number_with_a_point_is_an_integer() -> None:
     assert problems(schema_of(Point), '{"x":3.0}') == []
     assert decode_as('{"x":3.0}', Point) == Point(3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -144,7 +145,9 @@ def create_workspace(
         if session.out.as_json:
             session.out.value({"name": name, "created_at": made.created_at})
         else:
-            session.out.line(f"workspace {name} is there; give it a key: bide keys create --workspace {name}")
+            session.out.line(
+                f"workspace {name} is there; give it a key: bide keys create --workspace {shlex.quote(name)}"
+            )
 
     return perform_on_store(Target(app, store, "default", json), work, creates=True)
 

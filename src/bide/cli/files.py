@@ -192,4 +192,6 @@ def new(
 def _there(path: Path) -> Path:
     if not path.exists():
         raise UsageProblem(f"there is no file {str(path)!r}", "file_not_found")
+    if path.suffix == ".py":
+        raise UsageProblem(f"{path} is a Python program; this verb is for machine files, like order.machine")
     return path

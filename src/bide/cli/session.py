@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from bide.cli.output import Output
 from bide.cli.usage import NEEDS_STORE, UsageProblem
 from bide.engine.settings import check_public_url
-from bide.errors import BadConfiguration, RunNotFound, StoreUnavailable
+from bide.errors import BadConfiguration, RunNotFound, StoreUnavailable, Unauthorized
 
 if TYPE_CHECKING:
     from bide.app import App
@@ -206,7 +206,13 @@ async def _over_http(target: Target, server: Server, work: Callable[[Session], A
     from bide.client.remote import RemoteClient
 
     async with RemoteClient(server.url, server.key) as client:
-        return await work(ServerSession(target, client))
+        try:
+            return await work(ServerSession(target, client))
+        except Unauthorized as error:
+            raise Unauthorized(
+                f"{server.url} does not take this key: it is wrong, has expired or was revoked; "
+                "give another with --key, or set BIDE_KEY (`bide keys create` makes one)"
+            ) from error
 
 
 def check_place(url: str, *, creates: bool) -> None:

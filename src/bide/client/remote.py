@@ -133,7 +133,8 @@ class RemoteClient:
                 response = await self._http.request(method, f"{self.url}{path}", **options)
             except self._errors as error:
                 if tries == TRIES:
-                    raise Server(f"{self.url} does not answer: {type(error).__name__}") from error
+                    why = str(error) or type(error).__name__
+                    raise Server(f"{self.url} does not answer: {why}; is that where `bide serve` runs?") from error
             else:
                 self._told_at = _date(response.headers.get("date")) or self._told_at
                 if response.status_code < 300:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from functools import lru_cache, partial
 from itertools import islice
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import jsonschema_rs
 import msgspec
@@ -76,7 +77,41 @@ def _made(type_: Any) -> dict[str, Any]:
     if of_models:
         schema["$defs"] = {**schema.get("$defs", {}), **of_models}
     _tell(schema, msgspec.inspect.type_info(type_), schema, set())
+    _order(schema, {_values(choices): list(choices) for choices in _choices(type_, set())})
     return schema
+
+
+def _values(choices: Iterable[object]) -> frozenset[str]:
+    return frozenset(map(repr, choices))  # 1 and "1" are two
+
+
+def _order(node: Any, choices: Mapping[frozenset[str], list[object]]) -> None:
+    """Let people choose in the order that the author wrote; msgspec sorts."""
+    if isinstance(node, dict):
+        if isinstance(node.get("enum"), list):
+            node["enum"] = choices.get(_values(node["enum"]), node["enum"])
+        node = list(node.values())
+    if isinstance(node, list):
+        for part in node:
+            _order(part, choices)
+
+
+def _choices(type_: Any, seen: set[Any]) -> Iterator[tuple[object, ...]]:
+    """What each Literal and each enum in a type lets one choose from."""
+    if get_origin(type_) is Literal:
+        yield get_args(type_)
+        return
+    for inner in get_args(type_):
+        yield from _choices(inner, seen)
+    cls = get_origin(type_) or type_
+    if not isinstance(cls, type) or cls in seen:
+        return
+    seen.add(cls)
+    if issubclass(cls, Enum):
+        yield tuple(member.value for member in cls)
+    elif hasattr(cls, "__annotations__"):
+        for inner in get_type_hints(cls, include_extras=True).values():
+            yield from _choices(inner, seen)
 
 
 def _of_model(of_models: dict[str, Any], type_: Any) -> dict[str, Any]:
