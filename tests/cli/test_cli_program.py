@@ -178,6 +178,16 @@ def test_a_terminal_gets_colours_and_lines_that_fit(bide: Bide) -> None:
     assert "\x1b" not in bide("runs").out
 
 
+def test_what_a_run_is_stands_out_from_what_it_is_called(bide: Bide) -> None:
+    """The names of facts are dim, and the facts are not."""
+    run_id = bide.start("order", "--correlation-key", "order:1")
+    lines = on_terminal(bide, "show", run_id).out.splitlines()
+    [key] = [line for line in lines if "order:1" in line]
+    assert re.fullmatch(r"\x1b\[2mkey +\x1b\[0morder:1", key)
+    [status] = [line for line in lines if "status" in line and "since" not in line]
+    assert status.endswith("\x1b[33mwaiting\x1b[0m")
+
+
 @pytest.mark.parametrize("verb", [["show"], ["explain"], ["ledger", "show"]])
 def test_what_is_shown_of_a_run_fits_into_80_columns(bide: Bide, verb: list[str]) -> None:
     run_id = bide.start("order", "--correlation-key", "order:1")

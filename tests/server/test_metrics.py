@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from datetime import timedelta
 from typing import Any
@@ -10,13 +11,18 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import bide
+from bide.core.access import new_key
 from bide.engine.admission import Admitting
-from bide.engine.figures import REASONS
+from bide.engine.figures import REASONS, REQUESTS
 from bide.engine.transport import Answer
+from bide.server.metrics import exposition
 from bide.server.metrics_port import metrics_served
+from bide.stores.postgres import migrate
 from bide.testing import world
 from tests.server.shop import SEEN, app
 from tests.server.test_signals_over_http import code
+from tests.support.postgres import PostgresServer, available_postgres, chosen_postgres, temporary_folder
 
 NAMES = [
     "bide_turns", "bide_step_seconds", "bide_wake_seconds", "bide_timer_late_seconds", "bide_timers_late",
@@ -147,6 +153,31 @@ async def test_every_request_is_counted_with_or_without_a_key(store_url: str) ->
         counted = {label: n for (name, label), n in found.items() if name == "bide_http_requests_total"}
         assert counted == {"200": 4, "401": 1, "404": 2, "405": 1}
         assert (await figures(http))[("bide_http_requests_total", "200")] == 5  # that of the figures themselves
+
+
+async def test_what_a_process_counted_is_shown_while_its_store_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    """§11: nobody needs figures more than who looks for an outage. What only the store knows is left out."""
+    if not available_postgres():
+        pytest.skip("no PostgreSQL here")
+    with PostgresServer(chosen_postgres(), temporary_folder()) as server:
+        there = bide.App("there", store=server.url(), resume_secrets="s1:" + "x" * 32)
+        await migrate(server.url())
+        async with there.opened():
+            runtime = await there.runtime()
+            runtime.count(REQUESTS, "200")
+            server.stop("immediate")
+            asgi = httpx.ASGITransport(there.asgi(engine=False))
+            async with httpx.AsyncClient(transport=asgi, base_url="http://bide.test") as http:
+                key = {"Authorization": f"Bearer {new_key(b'k' * 32)}"}
+                assert (await http.get("/v1/runs", headers=key)).status_code == 503
+            text = (await exposition(runtime)).decode()
+
+    assert 'bide_http_requests_total{status="200"} 1.0' in text
+    assert 'bide_http_requests_total{status="503"} 1.0' in text
+    assert "# TYPE bide_runs gauge" in text
+    assert not re.search(r"^bide_(runs|waits_open|dead_letters_open)\b", text, re.MULTILINE)
+    assert [record.levelname for record in caplog.records if record.name == "bide.server"] == ["WARNING", "WARNING"]
+    assert "Traceback" not in caplog.text
 
 
 async def test_figures_need_an_admin_key_or_a_port_of_their_own(store_url: str) -> None:

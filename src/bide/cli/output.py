@@ -117,7 +117,7 @@ class Output:
             for at, text in enumerate((first, *rest)):
                 label = (name if at == 0 else "").ljust(width)
                 if self.is_terminal:
-                    self._rich().print(self._text(label, "dim") + self._text(text, cell.style), soft_wrap=True)
+                    self._rich().print(self._label(label).append(visible(text), cell.style), soft_wrap=True)
                 else:
                     print(f"{label}{visible(text)}")
 
@@ -130,7 +130,7 @@ class Output:
             return
         console = self._rich()
         full, empty = ("#", ".") if console.options.ascii_only else ("\u2501", "\u2500")
-        drawn, filled = self._text(label, "dim"), 0
+        drawn, filled = self._label(label), 0
         for width, (_, style) in zip(bar_widths([count for count, _ in parts], total), parts, strict=True):
             drawn.append(full * width, style)
             filled += width
@@ -149,6 +149,10 @@ class Output:
         from rich.text import Text
 
         return Text(visible(text), style=style)
+
+    def _label(self, text: str) -> Text:
+        """A text to append to; what is appended is not dim, as it would be after `_text(…, "dim")`."""
+        return self._text("").append(visible(text), "dim")
 
 
 def bar_widths(counts: Sequence[int], total: int) -> list[int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -12,6 +14,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from bide.engine import figures
 from bide.engine.figures import Figures, Histogram
 from bide.engine.runtime import Runtime
+from bide.errors import Unavailable
+
+log = logging.getLogger("bide.server")
 
 COUNTERS: Final[Mapping[str, tuple[str, str]]] = {  # what each counts, and by what
     figures.TURNS: ("Turns of runs that this process began", "style"),
@@ -28,22 +33,31 @@ COUNTERS: Final[Mapping[str, tuple[str, str]]] = {  # what each counts, and by w
 }
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 STATUSES: Final = ("ready", "running", "waiting", "completed", "stopped", "failed", "cancelled")
+ANSWER_SECONDS: Final = 3.0  # that the store has: whoever asks for figures does not wait long
 GAUGE_SECONDS: Final = 10.0  # counting rows has its price, however often somebody asks
 
 
 class _Gauges:
-    """What the store says is there, asked at most every few seconds."""
+    """What the store says is there, asked at most every few seconds; None where it did not answer.
+
+    What the process counted is wanted most while its store is away.
+    """
 
     def __init__(self) -> None:
-        self.runs: Mapping[str, int] = {}
-        self.open: Mapping[str, int] = {}
+        self.runs: Mapping[str, int] | None = None
+        self.open: Mapping[str, int] | None = None
         self._asked_at: float | None = None
 
     async def refresh(self, runtime: Runtime) -> None:
         now = runtime.ports.monotonic()
-        if self._asked_at is None or now - self._asked_at >= GAUGE_SECONDS:
-            self.runs, self.open = await runtime.store.count_runs(None), await runtime.store.count_open()
-            self._asked_at = now
+        if self._asked_at is not None and now - self._asked_at < GAUGE_SECONDS:
+            return
+        self._asked_at, self.runs, self.open = now, None, None
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                self.runs, self.open = await runtime.store.count_runs(None), await runtime.store.count_open()
+        except (Unavailable, TimeoutError) as error:
+            log.warning("figures without those of the store, which does not answer: %s", error)
 
 
 class _Collector:
@@ -61,12 +75,14 @@ class _Collector:
         yield _histogram("bide_wake_seconds", "From the moment a run could go on until a worker had it", counted.wakes)
         yield _histogram("bide_timer_late_seconds", "How long after they were due timers fired", counted.lateness)
         yield _histogram("bide_batch_commands", "Commands in one commit", counted.batches)
-        runs = {status: gauges.runs.get(status, 0) for status in STATUSES}
-        yield _gauge("bide_runs", "Runs by status", "status", runs)
-        waits = {status: gauges.open.get(status, 0) for status in ("waiting", "reserved")}
-        yield _gauge("bide_waits_open", "Open waits by status", "status", waits)
-        letters = gauges.open.get("dead_letters", 0)
-        yield _gauge("bide_dead_letters_open", "Dead letters that wait for a person", "", {"": letters})
+        yield _gauge("bide_runs", "Runs by status", "status", _of(gauges.runs, STATUSES))
+        yield _gauge("bide_waits_open", "Open waits by status", "status", _of(gauges.open, ("waiting", "reserved")))
+        letters = {"": gauges.open.get("dead_letters", 0)} if gauges.open is not None else {}
+        yield _gauge("bide_dead_letters_open", "Dead letters that wait for a person", "", letters)
+
+
+def _of(counted: Mapping[str, int] | None, names: Iterable[str]) -> dict[str, int]:
+    return {name: counted.get(name, 0) for name in names} if counted is not None else {}
 
 
 def _by_label(counted: Figures, name: str) -> Mapping[str, int]:

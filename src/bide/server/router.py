@@ -21,7 +21,7 @@ from bide.core.commands import OnceKey
 from bide.engine import tracing
 from bide.engine.figures import REQUESTS
 from bide.engine.runtime import Runtime
-from bide.errors import BideError, Forbidden
+from bide.errors import BideError, Forbidden, Unavailable
 from bide.server.bodies import ENVELOPE, Gone, Incoming, header, parse_json, read_body
 from bide.server.calls import Answer, Call, Endpoint, HttpClient, digest_of
 from bide.server.hosts import Site, check_host
@@ -84,7 +84,9 @@ class Api:
             return
         except Exception as error:
             refusal = refusal_of(error)
-            if refusal.status >= 500:
+            if isinstance(error, Unavailable):  # said once a request, where many come
+                log.warning("a request failed: %s", error)
+            elif refusal.status >= 500:
                 log.exception("a request failed", exc_info=error)
             response = refused(refusal)
         self._count(str(getattr(response, "status_code", 200)))
