@@ -13,7 +13,17 @@ import bide
 
 CLOSED = ("await_unit_completed", "await_unit_terminal")
 OF_TURNS = ("step_committed", "step_completed", "step_failed", "step_retried", "run_suspended", "run_completed")
-STATUSES = {"value": "completed", "timed out": "timed_out", "collided": "failed"}
+STATUSES = {
+    "value": "completed",
+    "timed out": "timed_out",
+    "collided": "failed",
+    "failed": "failed",
+    "called off": "cancelled",
+}
+
+
+class Broken(AssertionError):
+    """A promise was broken."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,20 +106,26 @@ def misreported(
     """Where a completed run tells something else than what is stored of it."""
     waits = {wait.step: wait for wait in ended.waits}
     steps = {step.id: step for step in ended.steps}
-    answers = {entry.data["step"]: entry for entry in ended.last_life if entry.name == "await_answer_received"}
+    answers = {
+        entry.data["step"]: entry
+        for entry in ended.last_life
+        if entry.name == "await_answer_received" and "interaction" not in entry.data  # `people` counts those of tasks
+    }
     received: list[Any] = []
     for key, kind, what, value in ended.run.result:
         wait, step = waits.get(key), steps.get(key)
-        is_awaited = kind in ("signal", "receive", "pack", "event")
+        is_awaited = kind in ("signal", "callback", "receive", "pack", "event", "ask", "vote")
         if is_awaited and what in STATUSES and (wait is None or wait.status != STATUSES[what]):
             yield f"{key} {what}, its wait is {wait}"
         if what == "value":
-            if kind in ("work", "signal") and (step is None or step.result != value):
+            if kind in ("work", "signal", "callback") and (step is None or step.result != value):
                 yield f"{key} was {value}, stored is {step}"
             if kind == "event" and (step is None or step.result["id"] != value):
                 yield f"{key} was {value}, stored is {step}"
-            if kind == "signal" and (key not in answers or answers[key].data["payload"] != value):
+            if kind in ("signal", "callback") and (key not in answers or answers[key].data["payload"] != value):
                 yield f"{key} was answered {value}, the ledger tells of {answers.get(key)}"
+            if kind in ("ask", "vote") and (step is None or value != _outcome(kind, step.result)):
+                yield f"{key} was {value}, stored is {step}"
             if kind == "launch" and value not in runs:
                 yield f"{key} launched {value}, which is nowhere"
             received += [value] if kind == "receive" else value if kind == "pack" else ()
@@ -120,7 +136,14 @@ def misreported(
     used = [payloads[message_id] for message_id in used_up(ended.last_life)]
     if sorted(received) != sorted(used):
         yield f"was handed the signals {sorted(received)}, its ledger tells of {sorted(used)}"
-    handed = {key for key, kind, what, _ in ended.run.result if (kind, what) == ("signal", "value")}
+    handed = {key for key, kind, what, _ in ended.run.result if kind in ("signal", "callback") and what == "value"}
     kept = {key for key in answers if unused[f"{ended.run.id}/{key}"]}
     if set(answers) != handed | kept:
         yield f"was handed answers at {handed}, {kept} were kept as unused, its ledger tells of {set(answers)}"
+
+
+def _outcome(kind: str, stored: Any) -> Any:
+    """What a task came to, as the body tells it."""
+    if kind == "ask":
+        return stored["value"]
+    return [stored["outcome"], stored["decision"], [[one["value"], one["by"]] for one in stored["answers"]]]

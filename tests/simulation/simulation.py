@@ -30,7 +30,8 @@ from bide.engine.runtime import Runtime, open_store
 from bide.engine.settings import load_settings
 from bide.testing.places import fresh_store
 from bide.testing.world import CrashPlan, VirtualClock
-from tests.simulation.accounts import Emitted, Ended, by_strangers, misreported, twice, used_up
+from tests.simulation.accounts import Broken, Emitted, Ended, by_strangers, misreported, twice, used_up
+from tests.simulation.people import People
 from tests.simulation.programs import INPUTS, NAMES, STEPS, WANTED, make_app
 from tests.simulation.stories import (
     CLEANED_UP,
@@ -40,6 +41,7 @@ from tests.simulation.stories import (
     STORIES,
     STORY_STEPS,
     TRIGGER,
+    Dice,
     add_stories,
     some_acts,
 )
@@ -48,10 +50,6 @@ from tests.support.staging import DEADLINE, client_of
 LEAPS = {"1ms": 3, "1s": 3, "10s": 3, "31s": 4, "2m": 2, "11m": 1}
 POINTS: tuple[Point, ...] = ("before", "after_code", "after_commit")
 KEYS = ("key:1", "key:2", "key:3")
-
-
-class Broken(AssertionError):
-    """A promise was broken."""
 
 
 @dataclasses.dataclass
@@ -113,6 +111,7 @@ class Onlooker:
         self.complaints: list[str] = []
         self.events: list[Emitted] = []  # of clients, in order
         self.turns: dict[str, TurnSeen] = {}  # the last one of each run
+        self.links: dict[str, tuple[str, str]] = {}  # tokens that left, with the run and the key of their callbacks
         self._begun: Counter[tuple[str, str]] = Counter()
         self._numbers = itertools.count(1)
 
@@ -157,6 +156,17 @@ class Onlooker:
         await self.gate.stand(turn, key)
         return begun
 
+    async def leaves(self, turn: object, run_id: str, key: str, token: str) -> None:
+        waits = await self.client.waits(run_id=run_id, status=None, limit=10_000)
+        if await self._is_current(run_id) and key not in {wait.step for wait in waits}:
+            self.complain(f"the token of {key} leaves {run_id}, which has no such wait (law 3)")
+        self.links[token] = (run_id, key)
+
+    async def governs(self, action: bide.Action) -> None:
+        """A policy that allows everything. A turn that it is asked about was claimed, and its body has not begun."""
+        if action.kind == "resume":
+            await self.gate.stand(object(), "resume")
+
     async def _is_current(self, run_id: str) -> bool:
         """Whether nobody but the holder of the claim can be at work on the run: one who lost it may do as it likes."""
         turns = [turn for process in self.processes for id, turn in process.engine.active.items() if id == run_id]
@@ -166,7 +176,7 @@ class Onlooker:
 
 class Simulation:
     def __init__(self, seed: int, onlooker: Onlooker) -> None:
-        self.rng = random.Random(seed)
+        self.rng = Dice(seed)
         self.onlooker = onlooker
         self.processes = onlooker.processes
         self.store = self.processes[0].runtime.store
@@ -174,6 +184,7 @@ class Simulation:
         self.known: dict[str, str] = {}  # every run and its definition
         self.sent: dict[str, Sent] = {}
         self.answered: dict[str, Answered] = {}
+        self.people = People(self)
         self.listening: set[str] = set()  # waits for events that were looked at
         self.finals: dict[str, str] = {}
         self.story: list[str] = []
@@ -198,6 +209,8 @@ class Simulation:
         }
         if has_stories:
             actions |= {self.answer: 10, self.answer_again: 3, self.emit: 6, self.emit_again: 2}
+            self.rng.people = self.rng.choice((1, 1, 5))
+            actions |= {action: weight * self.rng.people for action, weight in self.people.actions.items()}
         # Each seed has a taste of its own: some actions come often, some never. The common ones always come.
         weights = [weight * self.rng.choice((0, 1, 1, 3)) if weight < 4 else weight for weight in actions.values()]
         self._actions, self._weights = list(actions), weights
@@ -241,8 +254,10 @@ class Simulation:
             awaited = self.onlooker.turns[run_id].awaits
             waits = await client.waits(run_id=run_id, status=None, limit=MOST_LISTED) if awaited else []
             for wait in {wait.step: wait for wait in waits}.values():  # the newest of each key
-                if wait.step in awaited and wait.status not in (*OPEN_WAIT, "cancelled"):
+                is_over = wait.status not in (*OPEN_WAIT, "cancelled") or str(wait.cause).startswith("cancelled")
+                if wait.step in awaited and is_over:
                     raise Broken(f"{run_id} is parked, and was not handed what became of {wait}")
+        await self.people.check_rest()
 
     async def patiently(self, work: Awaitable[Any]) -> Any:
         async with asyncio.timeout(DEADLINE):
@@ -250,6 +265,11 @@ class Simulation:
 
     def somebody(self) -> Process:
         return self.rng.choice(self.processes)
+
+    def number(self) -> int:
+        """One that nobody was given before."""
+        self._payload += 1
+        return self._payload
 
     def some_run(self) -> str:
         """Mostly one that lives."""
@@ -550,6 +570,7 @@ class Simulation:
             self.check_told(ended, runs, unused)
             self.check_ledger(run, entries)
             self.check_waits(ended)
+            await self.people.account(ended)
             await self.check_join(run, entries[-1])
         self.check_fates(fates, taken, unused)
         self.check_started(runs)
@@ -588,10 +609,11 @@ class Simulation:
                     f"signal {sent} was {fates[(message_id, 'received')]} times received, and used up "
                     f"or discarded {fates[(message_id, 'gone')]} times"
                 )
-        for message_id, answer in self.answered.items():
+        answered = {**self.answered, **self.people.given}
+        for message_id, answer in answered.items():
             if taken[message_id] + unused[message_id] != 1:
                 raise Broken(f"{answer} was taken {taken[message_id]} times, and {unused[message_id]} times kept")
-        strangers = {id for id, _ in fates} - set(self.sent) | set(taken) - set(self.answered)
+        strangers = {id for id, _ in fates} - set(self.sent) | set(taken) - set(answered)
         if strangers:
             raise Broken(f"nobody was told that these were taken: {strangers}")
 
@@ -689,9 +711,17 @@ async def simulation(seed: int, store: str) -> AsyncIterator[Simulation]:
     onlooker = Onlooker(Turnstile(random.Random(f"{seed}/gate")), clock)
     app = make_app(onlooker.pause, onlooker.complain)
     add_stories(app, onlooker)
+    if taste.random() < 0.6:
+        app.policy(onlooker.governs)
     async with fresh_store(store) as url:
         settings = load_settings(
-            {"store": url, "max_claims": taste.choice((2, 3, 5)), "concurrency": taste.choice((2, 5, 50))}, {}
+            {
+                "store": url,
+                "max_claims": taste.choice((2, 3, 5)),
+                "concurrency": taste.choice((2, 5, 50)),
+                "resume_secrets": f"k1:{'0' * 32}",
+            },
+            {},
         )
         ids = random.Random(f"{seed}/ids")
         ports = Ports(now=clock, monotonic=lambda: clock().timestamp(), random=taste.random, random_bytes=ids.randbytes)

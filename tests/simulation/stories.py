@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -22,6 +22,13 @@ RECEIVED = ("item", "go")
 EVENTS = ("order.paid", "order.sent", "stock.low")
 PATTERNS = ("order.paid", "order.sent", "order.*", "stock.low", "*")
 TRIGGER = "begin.story"
+GROUPS: Mapping[str, tuple[str, ...]] = {"ann": ("leads",), "ben": ("leads", "ops"), "cat": ("ops",), "dan": ()}
+VOTE = {
+    "type": "object",
+    "properties": {"ok": {"type": "boolean"}, "n": {"type": "integer"}},
+    "required": ["ok", "n"],
+    "additionalProperties": False,
+}
 STORIES = ("story", "tidy", "triggered")
 CLEANED_UP = ("tidy",)
 POLICY = bide.RetryPolicy(attempts=3, first="5s")
@@ -36,6 +43,8 @@ ENDS: dict[type[Exception], str] = {
     bide.RunCancelledError: "cancelled",
     bide.RunStoppedError: "stopped",
     bide.StepFailedError: "failed",
+    bide.WaitFailedError: "failed",
+    bide.WaitCancelledError: "called off",
 }
 
 
@@ -47,6 +56,9 @@ class Witness(Protocol):
 
     async def works(self, turn: object, run_id: str, key: str) -> int:
         """The code of a step: how often it was begun before, or where it stands until it is let go."""
+
+    async def leaves(self, turn: object, run_id: str, key: str, token: str) -> None:
+        """A step is about to give the token of that callback to somebody."""
 
     def number(self) -> int:
         """One that nobody was given before."""
@@ -61,6 +73,10 @@ class Witness(Protocol):
 
 
 def add_stories(app: bide.App, witness: Witness) -> None:
+    @app.groups
+    def groups_of(person: str) -> tuple[str, ...]:
+        return GROUPS[person]
+
     @app.workflow("story", retries=1)
     async def story(step: bide.Step, acts: list[Any]) -> Any:
         return await Play(step, witness).all(acts)
@@ -111,6 +127,12 @@ class Play:
         key = f"signal{no}"
         await self.step.reserve_signal(key, signal=self.desk(desk, key), returns=int)
         return [await self.work(f"work{no}", 0), await self.come(*self.wait(key, ["signal", desk, timeout]))]
+
+    async def act_callback(self, no: int, terms: dict[str, Any], timeout: str) -> list[Told]:
+        """The link leaves with the work, so it may be answered before anybody waits."""
+        key = f"callback{no}"
+        link = await self.step.callback(key, timeout=timeout, returns=int, **terms)
+        return [await self.work(f"work{no}", 0, link), await self.come(key, "callback", link)]
 
     async def act_beside(self, no: int, act: Act) -> list[Told]:
         """A step is at work while the wait is open."""
@@ -178,6 +200,13 @@ class Play:
                 pattern, match, lookback, timeout = given
                 terms = {"match": match, "lookback": lookback}
                 return key, kind, step.wait_for_event(key, event=pattern, timeout=timeout, **terms)
+            case "ask":
+                terms, timeout = given
+                return key, kind, step.ask(key, title="?", form=int, timeout=timeout, **terms)
+            case "vote":
+                rule, terms, timeout = given
+                told = {"title": "?", "form": VOTE, "decides": "ok", **rule, **terms}
+                return key, kind, step.ask(key, timeout=timeout, **told)
             case "sleep":
                 return key, kind, step.sleep(key, given[0])
             case "invoke":
@@ -201,14 +230,18 @@ class Play:
             value = [one.payload for one in value]
         elif kind == "event":
             value = value.id
+        elif kind == "vote":
+            value = [value.outcome, value.value, [[one.value, one.by] for one in value.answers]]
         elif before is not None:
             after = await self.step.now(f"{key}/after")
             if after - before < timedelta(seconds=1):
                 self.witness.complain(f"{self.step.run_id} slept from {before} to {after}")
         return [key, kind, "value", value]
 
-    async def work(self, key: str, fails: int) -> Told:
+    async def work(self, key: str, fails: int, link: bide.Callback[Any] | None = None) -> Told:
         async def code() -> int:
+            if link is not None:
+                await self.witness.leaves(self.turn, self.step.run_id, link.key, link.token)
             begun = await self.witness.works(self.turn, self.step.run_id, key)
             if begun < fails:
                 raise RuntimeError("once more")
@@ -220,21 +253,29 @@ class Play:
 # ------------------------------------------------------------ how they are made up
 
 
-def some_acts(dice: random.Random, depth: int = 0) -> list[Act]:
+class Dice(random.Random):
+    people = 1  # how much more often than other waits those that people answer come
+
+
+def some_acts(dice: Dice, depth: int = 0) -> list[Act]:
+    if dice.random() < 0.1:  # the end comes with the first answer, and the others may come with the end
+        easy = [["signal", None, _some_time(dice)], ["receive", ["item", "go"], _some_time(dice)]]
+        return [["first", [*easy, ["signal", None, _some_time(dice)]]]]
     acts = [_some_act(dice, depth) for _ in range(dice.choice((1, 2, 2, 3, 4)))]
     if depth == 0 and dice.random() < 0.08:
         acts.append(["restart"])
     return acts
 
 
-def _some_act(dice: random.Random, depth: int) -> Act:
+def _some_act(dice: Dice, depth: int) -> Act:
     makers: dict[Callable[[], Act], int] = {
         lambda: ["work", dice.choice((0, 0, 0, 1, 2, 3))]: 4,
         lambda: ["wait", _some_wait(dice, depth)]: 10,
         lambda: ["early", _some_desk(dice), _some_time(dice)]: 3,
+        lambda: ["callback", {"heartbeat": dice.choice((None, None, "15s", "50s"))}, _some_time(dice)]: 3 * dice.people,
         lambda: ["beside", _some_wait(dice, depth)]: 3,
         lambda: ["limit", dice.choice((1, 15, 40)), _some_wait(dice, depth)]: 2,
-        lambda: ["first", _some_waits(dice, depth)]: 4,
+        lambda: ["first", _some_waits(dice, depth)]: 5,
         lambda: ["race", _some_waits(dice, depth)]: 6,
         lambda: ["every", _some_waits(dice, depth)]: 3,
         lambda: ["emit", dice.choice(EVENTS), dice.randrange(3)]: 2,
@@ -244,13 +285,14 @@ def _some_act(dice: random.Random, depth: int) -> Act:
     return dice.choices(list(makers), list(makers.values()))[0]()
 
 
-def _some_waits(dice: random.Random, depth: int) -> list[Act]:
+def _some_waits(dice: Dice, depth: int) -> list[Act]:
     return [_some_wait(dice, depth) for _ in range(dice.choice((2, 2, 3)))]
 
 
-def _some_wait(dice: random.Random, depth: int) -> Act:
+def _some_wait(dice: Dice, depth: int) -> Act:
     match dice.choices(
-        ("signal", "receive", "pack", "event", "sleep", "invoke"), (5, 5, 2, 5, 2, 2 if depth < 2 else 0)
+        ("signal", "receive", "pack", "event", "sleep", "ask", "vote", "invoke"),
+        (5, 5, 2, 5, 2, 3 * dice.people, 2 * dice.people, 2 if depth < 2 else 0),
     )[0]:
         case "signal":
             return ["signal", _some_desk(dice), _some_time(dice)]
@@ -263,14 +305,41 @@ def _some_wait(dice: random.Random, depth: int) -> Act:
             return ["event", dice.choice(PATTERNS), match, dice.choice((None, None, "20s", "5m")), _some_time(dice)]
         case "sleep":
             return ["sleep", dice.choice(("1s", "30s", "3m"))]
+        case "ask":
+            return ["ask", _some_terms(dice), _some_longer_time(dice)]
+        case "vote":
+            quorum = dice.choice((2, 2, 3))
+            most = dice.choice((None, quorum, quorum + 1))
+            rule = {"quorum": quorum, "veto": dice.random() < 0.5, "most_answers": most}
+            return ["vote", rule, _some_terms(dice), _some_longer_time(dice)]
     if dice.random() < 0.3:
         return ["invoke", "flaky", dice.choice(("wake", "step", "fail")), _some_time(dice)]
     return ["invoke", dice.choice(("story", "tidy")), some_acts(dice, depth + 1), _some_time(dice)]
 
 
-def _some_desk(dice: random.Random) -> str | None:
+def _some_terms(dice: Dice) -> dict[str, Any]:
+    """Who is asked, and what happens while nobody answers. All of it comes before the time is up."""
+    terms: dict[str, Any] = dict(
+        dice.choice(((), (), (("assignee", "ann"),), (("group", "leads"),), (("group", "ops"),)))
+    )
+    if dice.random() < 0.3:
+        terms["reminders"] = dice.choice((["10s"], ["10s", "30s"]))
+    if dice.random() < 0.3:
+        terms["escalate"] = dice.choice(
+            ({"20s": "group:ops"}, {"10s": "dan"}, {"20s": "user:ben", "40s": "group:leads"})
+        )
+    if dice.random() < 0.2:
+        terms["heartbeat"] = dice.choice(("15s", "50s"))
+    return terms
+
+
+def _some_longer_time(dice: Dice) -> str:
+    return dice.choice(("1m", "5m", "20m"))
+
+
+def _some_desk(dice: Dice) -> str | None:
     return dice.choice((None, None, *DESKS))
 
 
-def _some_time(dice: random.Random) -> str:
+def _some_time(dice: Dice) -> str:
     return dice.choice(("10s", "1m", "5m", "20m"))

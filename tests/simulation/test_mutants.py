@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from bide.core import completing, history, meetings, moves, turns
+from bide.authoring.workflow.turn import WorkflowTurn
+from bide.core import agenda, answering, completing, history, meetings, moves, operating, timing, turns
 from bide.core.batch import Draft
 from bide.core.commands import Committed, CommitTurn, Listening, NewStep, Reply, Suspend, Unseen
 from bide.core.holding import chore_id
+from bide.core.people import why_not
+from bide.core.quorum import Given, Rule, Verdict, weigh
 from bide.core.records import Name, Run, Wait
-from tests.simulation.simulation import Broken, simulate
+from bide.core.requests import Amend
+from tests.simulation.accounts import Broken
+from tests.simulation.simulation import simulate
 
 Patch = pytest.MonkeyPatch
-SEEDS, LENGTH = 150, 80
+SEEDS, LENGTH = 300, 80
 
 
 def lost_when_given_up(patch: Patch) -> None:
@@ -105,17 +111,118 @@ def forsaken(patch: Patch) -> None:
     patch.setattr(moves, "_tell_parent", lambda draft, child: None)
 
 
+def ended_without_a_look(patch: Patch) -> None:
+    """A run ends, and does not look what came meanwhile for waits that it has given up (law 1)."""
+    patch.setattr(WorkflowTurn, "_all_open", property(lambda turn: set()))
+
+
+def open_to_anybody(patch: Patch) -> None:
+    """Whoever comes may answer, whomever the task is for (W11)."""
+
+    def why(by: str | None, groups: tuple[str, ...], *, claimed_by: str | None = None, **_: Any) -> str | None:
+        return why_not(by, groups, assignee=None, group=None, claimed_by=claimed_by)
+
+    patch.setattr(answering, "why_not", why)
+
+
+def claimed_in_vain(patch: Patch) -> None:
+    """A task that somebody has claimed can be answered by others (W11)."""
+
+    def why(by: str | None, groups: tuple[str, ...], *, claimed_by: str | None = None, **whom: Any) -> str | None:
+        return why_not(by, groups, **whom)
+
+    patch.setattr(answering, "why_not", why)
+
+
+def without_veto(patch: Patch) -> None:
+    """A veto counts as any vote (W11)."""
+
+    def count(rule: Rule, given: Sequence[Given]) -> Verdict | None:
+        return weigh(Rule(quorum=rule.quorum, decides=rule.decides, most_answers=rule.most_answers), given)
+
+    patch.setattr(answering, "weigh", count)
+
+
+def voted_twice(patch: Patch) -> None:
+    """One person may vote as often as they like (W11)."""
+    by_the_rules = answering._givens
+
+    class Overlooked(list[Given]):
+        """Nobody is found in it by whoever looks first."""
+
+        is_looked_at = False
+
+        def __iter__(self) -> Iterator[Given]:
+            found = super().__iter__() if self.is_looked_at else iter(())
+            self.is_looked_at = True
+            return found
+
+    class Forgetful:
+        def decode(self, text: str) -> list[Given]:
+            return Overlooked(by_the_rules.decode(text))
+
+    patch.setattr(answering, "_givens", Forgetful())
+
+
+def deaf_to_signs_of_life(patch: Patch) -> None:
+    """A heartbeat is acknowledged, and the wait fails at the end of the time before it (W13)."""
+    patch.setattr(agenda, "beat", lambda wait, now: None)
+
+
+def moved_in_vain(patch: Patch) -> None:
+    """A wait has another deadline, and is looked at when the one before is due (W10)."""
+    by_the_rules = operating._amend
+
+    def amend(draft: Draft, run: Run, wait: Wait, change: Amend, reason: str) -> Reply:
+        reply = by_the_rules(draft, run, wait, change, reason)
+        moved = draft.wait(run.id, wait.no)
+        assert moved is not None
+        draft.put_terms(replace(moved, due_at=wait.due_at))
+        return reply
+
+    patch.setattr(operating, "_amend", amend)
+
+
+def escalated_to_nobody(patch: Patch) -> None:
+    """An escalation is told of, and the task is for whom it was (W9)."""
+
+    def assign(draft: Draft, wait: Wait, assignee: str | None, group: str | None) -> Wait:
+        return wait
+
+    patch.setattr(timing, "assign", assign)
+
+
+def called_off_in_silence(patch: Patch) -> None:
+    """An operator ends a wait, and its run sleeps on (W10)."""
+    patch.setattr(operating, "wake", lambda draft, run, wait, step: run)
+
+
+def left_on_the_desk(patch: Patch) -> None:
+    """A wait ends, and its task can still be seen and claimed (U1)."""
+    patch.setattr(moves, "close_all", lambda draft, wait, status: None)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
     (lost_when_given_up, "was handed"),
     (deaf_while_it_opens, "did not hear it"),
     (deaf_to_patterns, "it should have"),
     (lost_when_held, "was taken 0 times, and 0 times kept"),
-    (forgotten_keys, "given again was answered"),
+    (forgotten_keys, "given again was answered|it should be 200 duplicate"),
     (counted_twice, "emitted again was answered"),
     (asleep_for_good, "was not handed what became of"),
     (unfenced, "held the run|I1 |I8|I9|epochs|handed|stored"),
     (not_remembered, "again, whose result|completed 2 times|stored is"),
     (forsaken, "I13"),
+    (ended_without_a_look, "was handed"),
+    (open_to_anybody, "it should be denied"),
+    (claimed_in_vain, "it should be denied"),
+    (without_veto, "it should be woke"),
+    (voted_twice, "it should be (duplicate|conflict)"),
+    (deaf_to_signs_of_life, "there was a sign of life"),
+    (moved_in_vain, "I11|nothing was done about"),
+    (escalated_to_nobody, "it was given to"),
+    (called_off_in_silence, "I4|was not handed what became of"),
+    (left_on_the_desk, "I5"),
 ]
 
 
