@@ -857,6 +857,8 @@ class WaitCancelledError(WaitFailedError):
 class AnswerRefusedError(WaitFailedError):
     """An answer fits the schema of its wait, and a validator of its type refuses it: one of pydantic, `__post_init__`.
 
+    Also where a signal that was received as a `bide.Signal` is not of its type, and no definition had it checked.
+
     >>> print(AnswerRefusedError("payment", "at $.iban: wrong check digits"))
     wait 'payment' got an answer that its type refuses: at $.iban: wrong check digits
     """

@@ -38,6 +38,7 @@ async def charge(amount: int) -> Placed:
 
 paid = bide.Signal("paid", Order)
 closed = bide.Signal("closed")
+amount = bide.Signal("amount", int)
 
 
 @app.workflow("place-order", retries=2)
@@ -74,9 +75,20 @@ async def asks(step: bide.Step) -> None:
 
     received = await step.receive("paid", paid, "refunded", timeout="1h")
     assert_type(received, bide.Received)
-    assert_type(received.payload, Any)  # the JSON of an Order, or of whatever else came
-    assert_type(await step.receive("maybe", paid, timeout="1h", default=None), bide.Received | None)
-    assert_type(await step.receive_all("pack", paid, at_least=3, timeout="1h"), list[bide.Received])
+    assert_type(received.payload, Any)  # an Order, or the JSON of whatever else came
+    order = await step.receive("paid", paid, timeout="1h")
+    assert_type(order, bide.Received[Order])
+    assert_type(order.payload, Order)
+    assert_type((await step.receive("closed", closed, timeout="1h")).payload, Any)
+    assert_type((await step.receive("by name", "paid", timeout="1h")).payload, Any)
+    assert_type(await step.receive("maybe", paid, timeout="1h", default=None), bide.Received[Order] | None)
+    assert_type(await step.receive("strict", paid, timeout="1h", on_timeout=bide.FAIL), bide.Received[Order])
+    assert_type(await step.receive_all("pack", paid, at_least=3, timeout="1h"), list[bide.Received[Order]])
+    assert_type(await step.inbox(), list[bide.Received])
+    either = await step.first("either", step.receive("a", paid, timeout="1h"), step.receive("b", amount, timeout="1h"))
+    assert_type(either.value.payload, Order | int)
+    both = await step.all("both", step.receive("a", paid, timeout="1h"), step.receive("b", amount, timeout="1h"))
+    assert_type((both[0].payload, both[1].payload), tuple[Order, int])
 
     gate = step.wait_for_signal("gate", signal="gate", timeout="1h", returns=Approval)
     count_of = step.wait_for_signal("count", signal="count", timeout="1h", returns=int)

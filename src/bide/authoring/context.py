@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -13,12 +13,19 @@ from bide.core.payloads import decode_as
 from bide.core.records import ChildResult, Run, RunError, Turn
 from bide.core.records import Signal as SignalRow
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    Payload = TypeVarWithDefault("Payload", default=Any)  # so that plain `Received` is what it always was
+else:
+    Payload = TypeVar("Payload")
+
 State = TypeVar("State")
 
 
 @dataclass(frozen=True)
-class Received:
-    """A signal as a step sees it.
+class Received(Generic[Payload]):
+    """A signal as a step sees it. The payload of one that was declared with a type is of that type (S13).
 
     >>> from datetime import UTC
     >>> Received("msg_1", "paid", {"amount": 100}, datetime(2030, 1, 1, tzinfo=UTC)).payload
@@ -27,7 +34,7 @@ class Received:
 
     id: str
     name: str
-    payload: Any
+    payload: Payload
     received_at: datetime
 
 

@@ -15,9 +15,9 @@ from bide.client.refusals import raise_refused_task
 from bide.core.commands import Conflicting, Denied, Done, Receipt, Unknown
 from bide.core.payloads import canonical_text, digest
 from bide.core.records import Interaction, InteractionStatus, RunId, run_of_interaction, run_of_wait
-from bide.core.requests import Amend, Answer, ChangeWait, HandTask
+from bide.core.requests import Amend, Answer, ChangeWait, HandTask, Misfit
 from bide.errors import AlreadyAnswered, BadInput, Forbidden, TaskTaken, WaitNotFound
-from bide.stores.interface import InteractionFilter
+from bide.stores.interface import InteractionFilter, WaitFilter
 from bide.views import InteractionInfo, Page, interaction_info
 
 
@@ -63,6 +63,7 @@ class Tasks(Answering):
             dedup_key=check_text(dedup_key, "dedup key") if dedup_key is not None else None,
             shown=shown,
             reason=check_reason(reason),
+            misfits=await self._misfits(run_id, no, text) if item is None else (),
         )
         receipt = await self._submit(command)
         if isinstance(receipt, Denied):
@@ -71,6 +72,15 @@ class Tasks(Answering):
         if check:
             raise_refused_task(receipt, target)
         return receipt
+
+    async def _misfits(self, run_id: RunId, no: int, data: str) -> tuple[Misfit, ...]:
+        """Whose declarations the data does not fit, where the wait is for a signal: it is checked as that is (S13)."""
+        runtime = await self._open()
+        if not runtime.registry.declares_signals:
+            return ()
+        wanted = WaitFilter(workspace=self.workspace, run_id=run_id, no=no, status=None)
+        names = {name for wait in await runtime.store.waits(wanted, after=None, limit=1) for name in wait.names}
+        return tuple(misfit for name in names for misfit in runtime.registry.misfits(name, data))
 
     # ------------------------------------------------------------ looking
 

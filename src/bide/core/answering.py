@@ -15,7 +15,7 @@ from bide.core.batch import Draft
 from bide.core.commands import Deliver, Receipt, Reply
 from bide.core.completing import LATE, complete_wait
 from bide.core.decisions import DecisionReceipt, seal
-from bide.core.delivery import admit_signal
+from bide.core.delivery import admit_signal, unfit_for
 from bide.core.events import answer_of, stand_in
 from bide.core.exchanging import Terms
 from bide.core.expressions import Facts
@@ -259,21 +259,24 @@ def _signal(draft: Draft, command: Answer, run: Run, wait: Wait) -> Receipt:
             return Receipt(outcome="no_target", reason=interactions.why_cancelled(wait))
         keep(draft, command, run, wait, LATE[wait.status])
         return Receipt(outcome="late", run_id=run.id, wait_id=wait.id, reason=LATE[wait.status])
-    remember(draft, command, run.id)
-    return admit_signal(
-        draft,
-        Deliver(
-            workspace=command.workspace,
-            actor=command.actor,
-            target=run.id,
-            run_id=run.id,
-            signal_id=command.message_id,
-            name=wait.names[0],
-            payload=command.data,
-            digest=command.digest,
-        ),
-        run,
+    signal = Deliver(
+        workspace=command.workspace,
+        actor=command.actor,
+        target=run.id,
+        run_id=run.id,
+        signal_id=command.message_id,
+        name=wait.names[0],
+        payload=command.data,
+        digest=command.digest,
+        misfits=command.misfits,
     )
+    unfit = unfit_for(draft, signal, run)
+    if unfit is not None:
+        wrong = (unfit.reason or "",)
+        draft.record(run, "await_answer_rejected", {"wait": wait.no, "step": wait.key, "problems": list(wrong)})
+        return replace(unfit, wait_id=wait.id, problems=wrong)
+    remember(draft, command, run.id)
+    return admit_signal(draft, signal, run)
 
 
 # ---------------------------------------------------------------- before anybody answers

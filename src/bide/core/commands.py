@@ -15,7 +15,7 @@ import msgspec
 from bide.core.exchanging import AnyExchangeCommand, Marked, MoreItems, NewRequest
 from bide.core.ledger import Stored
 from bide.core.records import Chore, Held, Item, Run, RunId, StepRow, Style, Unused
-from bide.core.requests import Agenda, AnyRequest, NewTask
+from bide.core.requests import Agenda, AnyRequest, Misfit, NewTask
 from bide.core.streaming import AnyItemCommand, Ask, ClaimedItems, Feed, Publication, Settle
 
 Outcome = Literal["woke", "queued", "duplicate", "late", "no_target", "invalid", "conflict", "ignored", "deferred"]
@@ -54,14 +54,6 @@ class Start(Command, frozen=True, kw_only=True):
     retry_of: RunId | None = None
     state: str | None = None  # of the run that is retried; the input otherwise
     steps: tuple[StepRow, ...] = ()  # of the workflow that is retried, to be kept
-
-
-class Misfit(msgspec.Struct, frozen=True, gc=False):
-    """A definition that declares a signal and cannot take this payload for it (S13)."""
-
-    definition: str
-    version: str
-    problem: str
 
 
 class Deliver(Command, frozen=True, kw_only=True):

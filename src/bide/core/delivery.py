@@ -48,7 +48,7 @@ def deliver(draft: Draft, command: Deliver) -> Reply:
         return Again()
     if run.status in FINAL and command.by_correlation and run.correlation_scope == "live":
         return Again()  # the key was freed between look-up and lock; another run may hold it by now
-    unfit = _unfit(draft, command, run)
+    unfit = unfit_for(draft, command, run)
     if unfit is not None:
         return unfit
     if run.status in FINAL:
@@ -69,7 +69,7 @@ def start_or_signal(draft: Draft, command: StartOrSignal) -> Reply:
         if known.correlation_key == deliver_it.target and known.status not in FINAL:
             return Again()
         return _refuse(draft, deliver_it, known if known.workspace == command.workspace else None, known.status)
-    unfit = _unfit(draft, deliver_it, command.start)
+    unfit = unfit_for(draft, deliver_it, command.start)
     if unfit is not None:
         return unfit
     started = start(draft, command.start)
@@ -186,7 +186,7 @@ def _refuse(draft: Draft, command: Deliver, run: Run | None, reason: str) -> Rec
     return Receipt(outcome="no_target", run_id=run.id if run is not None else None, reason=reason)
 
 
-def _unfit(draft: Draft, command: Deliver, run: Run | Start) -> Receipt | None:
+def unfit_for(draft: Draft, command: Deliver, run: Run | Start) -> Receipt | None:
     """Refuse a payload that is not what the run's definition declares for this signal (S13); None lets it in."""
     for misfit in command.misfits:
         if (misfit.definition, misfit.version) == (run.definition, run.version):

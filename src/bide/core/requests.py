@@ -26,6 +26,14 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     transport: str = "interaction-api"
 
 
+class Misfit(msgspec.Struct, frozen=True, gc=False):
+    """A definition that declares a signal and cannot take this payload for it (S13)."""
+
+    definition: str
+    version: str
+    problem: str
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     workspace: str
     actor: str = "client"
@@ -48,6 +56,7 @@ class Answer(Request, frozen=True, kw_only=True, gc=False):
     dedup_key: str | None = None
     shown: str | None = None  # the digest of what the answerer saw, where the answer names it
     reason: str = ""  # that an operator gives for it (W10)
+    misfits: tuple[Misfit, ...] = ()  # where the wait is for a signal: whose declarations the data does not fit (S13)
 
 
 class Amend(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
-from bide.core.commands import Consumed, EventReceipt, Misfit, Move
+from bide.core.commands import Consumed, EventReceipt, Move
 from bide.core.payloads import BadPayload, decode_as
 from bide.core.records import Held, Interaction, Item, Run, Style, Turn, Unit
+from bide.core.requests import Misfit
 from bide.core.streaming import ItemOffer, ItemOutcome
 from bide.core.tokens import Signer
 from bide.core.topics import fits
@@ -180,6 +181,10 @@ class Registry:
         """The definitions that declare a signal of this name and cannot take this payload for it (S13)."""
         declaring = self._declared.get(signal)
         return tuple(_misfits(declaring, signal, payload)) if declaring is not None else ()
+
+    @property
+    def declares_signals(self) -> bool:
+        return bool(self._declared)
 
     def triggered_by(self, event: str) -> list[Definition]:
         """The definitions that an event of this name starts a run of: of each name the version that new runs get."""

@@ -8,7 +8,7 @@ import msgspec
 
 from bide.authoring.workflow.asks import FAILS, RAISES, STEP_FAILED, Code, Waiting
 from bide.authoring.workflow.failing import AwaitTimeout
-from bide.authoring.workflow.reading import answer_as, read_as
+from bide.authoring.workflow.reading import answer_as, read_as, signals_as
 from bide.authoring.workflow.requests import answers_of
 from bide.authoring.workflow.tasks import outcome_of
 from bide.core.commands import NewStep
@@ -64,8 +64,18 @@ def answer_of(waiting: Waiting, row: StepRow) -> Any:
             return outcome_of(waiting, row)
         case "signal" | "request":
             return answer_as(row.result or "null", waiting.returns, waiting.key)
+        case "receive":
+            return _received(waiting, row)
         case _:
             return decoded(row, waiting.returns)
+
+
+def _received(waiting: Waiting, row: StepRow) -> Any:
+    types, checked = waiting.notes.get("types", {}), waiting.notes.get("checked", {})
+    try:
+        return signals_as(row.result or "null", waiting.returns, types, checked, waiting.key)
+    except (BadPayload, msgspec.ValidationError) as error:
+        raise HistoryMismatch(f"what step {row.key!r} stored is no {waiting.returns!r} any more: {error}") from error
 
 
 def _timed_out(waiting: Waiting, row: StepRow) -> WaitTimeoutError:

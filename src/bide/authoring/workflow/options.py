@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bide.authoring.checks import shown
@@ -19,6 +19,17 @@ def signal_names(id: str, signals: Sequence[str | Signal[Any]]) -> tuple[str, ..
     if len(signals) == 1:
         return (signal_name(signals[0]),)
     return tuple(sorted({signal_name(signal) for signal in signals}))
+
+
+def signal_types(signals: Sequence[str | Signal[Any]], checked: Mapping[str, Any]) -> dict[str, Any]:
+    """The types of payloads by the names of signals: those that the definition lists, and those that are given.
+
+    >>> signal_types([Signal("paid", int), "left", Signal("any")], {"left": str, "other": bool})
+    {'paid': <class 'int'>, 'left': <class 'str'>}
+    """
+    given = {each.name: each.type for each in signals if isinstance(each, Signal) and each.type is not Any}
+    listed = (each for each in signals if not isinstance(each, Signal) or each.type is Any)
+    return given | {name: checked[name] for each in listed if (name := signal_name(each)) in checked}
 
 
 def fails_given(id: str, on_timeout: Any, default: Any) -> Any:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from bide.authoring.context import Received
 from bide.core.payloads import BadPayload, decode_as
@@ -16,6 +20,41 @@ def read_as(text: str, returns: Any) -> Any:
     if returns is Received:
         value = Received(value.id, value.name, value.payload, value.received_at)
     return value
+
+
+class _Signal(msgspec.Struct, frozen=True):
+    """A signal as `history.receive` tells of it, its payload as it came."""
+
+    id: str
+    name: str
+    payload: msgspec.Raw
+    received_at: datetime
+
+
+def signals_as(text: str, returns: Any, declared: Mapping[str, Any], checked: Mapping[str, Any], key: str) -> Any:
+    """A signal that was taken, or a pack of them, each with a payload of the type that is *declared* for its name.
+
+    Those of *checked* types were looked at when they came. Raises as `answer_as` does; where nobody had looked,
+    `AnswerRefusedError`: then it is the sender who is wrong.
+    """
+    if not declared:
+        return read_as(text, returns)
+    told = msgspec.json.decode(text, type=_Signal | list[_Signal])
+    if isinstance(told, list):
+        return [_received(one, declared, checked, key) for one in told]
+    return _received(told, declared, checked, key)
+
+
+def _received(told: _Signal, declared: Mapping[str, Any], checked: Mapping[str, Any], key: str) -> Received[Any]:
+    type_, payload = declared.get(told.name, Any), bytes(told.payload).decode()
+    if type_ == checked.get(told.name, Any):
+        value = answer_as(payload, type_, key, f"signal {told.name!r}, ")
+    else:
+        try:
+            value = decode_as(payload, type_)
+        except BadPayload as error:
+            raise AnswerRefusedError(key, f"signal {told.name!r} of {told.id}, {error}") from error
+    return Received(told.id, told.name, value, told.received_at)
 
 
 def answer_as(text: str, returns: Any, key: str, what: str = "") -> Any:

@@ -17,7 +17,7 @@ from bide.authoring.workflow.annotations import nature_of
 from bide.authoring.workflow.asks import RAISES, Default
 from bide.authoring.workflow.callbacks import Callback, callback
 from bide.authoring.workflow.children import returned_by
-from bide.authoring.workflow.options import duration_given, signal_names, timeout_given
+from bide.authoring.workflow.options import duration_given, signal_names, signal_types, timeout_given
 from bide.authoring.workflow.requests import request, request_each
 from bide.authoring.workflow.tasks import TaskWait, ask, check_receipt
 from bide.authoring.workflow.waits import Wait
@@ -268,6 +268,14 @@ class Step:
 
     @overload
     def receive(
+        self, id: str, *signals: Signal[T], timeout: Timeout, **terms: Unpack[WaitTerms]
+    ) -> Wait[Received[T]]: ...
+    @overload
+    def receive(
+        self, id: str, *signals: Signal[T], timeout: Timeout, default: D, **terms: Unpack[WaitTerms]
+    ) -> Wait[Received[T] | D]: ...
+    @overload
+    def receive(
         self, id: str, *signals: str | Signal[Any], timeout: Timeout, **terms: Unpack[WaitTerms]
     ) -> Wait[Received]: ...
     @overload
@@ -282,7 +290,11 @@ class Step:
         default: Any = RAISES,
         **terms: Unpack[WaitTerms],
     ) -> Wait[Any]:
-        """Take the oldest matching signal of the run's inbox, waiting for one if there is none."""
+        """Take the oldest matching signal of the run's inbox, waiting for one if there is none.
+
+        The payload of a `bide.Signal` with a type, or of one that the workflow lists in `signals=`, is of that type.
+        Raises `AnswerRefusedError` where it does not fit, which cannot be where the workflow lists it.
+        """
         return self._receive(id, signals, timeout, terms, returns=Received, default=default)
 
     def _receive(
@@ -294,8 +306,28 @@ class Step:
         if terms:
             options |= {"details": terms_of(terms, self._turn.notifiers), "agenda": agenda_of(terms, limit)}
             options["on_timeout"] = terms.get("on_timeout")
-        return self._turn.wait(id, "receive", names=signal_names(id, signals), timeout=limit, **options)
+        names = signal_names(id, signals)
+        return self._turn.wait(id, "receive", names=names, timeout=limit, notes=self._typed(signals), **options)
 
+    def _typed(self, signals: Sequence[str | Signal[Any]]) -> dict[str, Any]:
+        checked = self._turn.signals
+        types = signal_types(signals, checked)
+        return {"types": types, "checked": checked} if types else {}
+
+    @overload
+    def receive_all(
+        self, id: str, *signals: Signal[T], at_least: int = 1, timeout: Timeout, **terms: Unpack[WaitTerms]
+    ) -> Wait[list[Received[T]]]: ...
+    @overload
+    def receive_all(
+        self,
+        id: str,
+        *signals: Signal[T],
+        at_least: int = 1,
+        timeout: Timeout,
+        default: D,
+        **terms: Unpack[WaitTerms],
+    ) -> Wait[list[Received[T]] | D]: ...
     @overload
     def receive_all(
         self,
@@ -326,15 +358,18 @@ class Step:
     ) -> Wait[Any]:
         """Take all matching signals of the run's inbox, in arrival order, as soon as there are *at_least* so many.
 
-        When the time is up, none was taken: what came stays in the inbox.
+        When the time is up, none was taken: what came stays in the inbox. Payloads are typed as those of `receive`.
         """
         if isinstance(at_least, bool) or not isinstance(at_least, int) or at_least < 1:
             raise BadInput(f"receive_all {id!r}: at_least={at_least!r}; give 1 or more")
         return self._receive(id, signals, timeout, terms, expected=at_least, returns=list[Received], default=default)
 
     def inbox(self, id: str = "inbox") -> Wait[list[Received]]:
-        """What is in the run's inbox when this is reached first, in arrival order. Takes nothing; waits for nothing."""
-        return self._turn.wait(id, "receive", returns=list[Received])
+        """What is in the run's inbox when this is reached first, in arrival order. Takes nothing; waits for nothing.
+
+        Payloads of signals that the workflow lists in `signals=` are of their types.
+        """
+        return self._turn.wait(id, "receive", returns=list[Received], notes=self._typed(list(self._turn.signals)))
 
     # ------------------------------------------------------------ combining
 

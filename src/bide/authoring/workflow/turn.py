@@ -534,6 +534,11 @@ class WorkflowTurn:
         return self._session.registry.notifiers
 
     @property
+    def signals(self) -> Mapping[str, Any]:
+        """The types of the signals that the definition lists, by name: they were checked when they came (S13)."""
+        return self._workflow.signals
+
+    @property
     def signatures(self) -> Mapping[str, Any]:
         """What the app knows of who signs webhooks, by name."""
         return self._session.registry.signatures
