@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from bide.authoring.workflow import Step, Workflow
-from bide.core.approvals import APPROVAL, Approval, Asked, approved_command
-from bide.core.commands import Cancelled, Done, DuplicateRun, Failed, Receipt, Started, Unknown
+from bide.core.approvals import APPROVAL, Approval, Asked, Ended, approved_command
+from bide.core.commands import Cancelled, Done, DuplicateRun, Failed, NewChild, Receipt, Started, Unknown
 from bide.core.retrying import RetryPolicy
 from bide.engine.runtime import runtime_at_work
-from bide.errors import WaitTimeoutError
+from bide.errors import RunCancelledError, RunFailedError, RunStoppedError, WaitTimeoutError
 
 
 def approval_workflow() -> Workflow[Any, Any]:
@@ -40,6 +40,8 @@ def approval_workflow() -> Workflow[Any, Any]:
         by = task.receipt.by if task.receipt is not None else None
         if not answer.approved:
             return {"approved": False, "reason": answer.reason, "by": by}
+        if asked.child is not None:
+            return {"approved": True, "reason": answer.reason, "by": by, "child": await _child(step, asked.child)}
         verdict = f"approved by {by or 'somebody'} in {step.run_id}"
         done = await step.run("perform", _perform, asked.command, step.run_id, verdict)
         return {"approved": True, "reason": answer.reason, "by": by, **done}
@@ -53,6 +55,28 @@ def approval_workflow() -> Workflow[Any, Any]:
         queue="default",
         priority=0,
     )
+
+
+async def _child(step: Step, text: str) -> Ended:
+    """Start the child that waited, as a child of this run, which ends with it and tells how."""
+    child = msgspec.json.decode(text, type=NewChild)
+    options = {
+        "run_id": child.run_id,
+        "correlation_key": child.correlation_key,
+        "queue": child.queue,
+        "priority": child.priority,
+        "tags": msgspec.json.decode(child.tags),
+    }
+    started = (child.definition, msgspec.json.decode(child.input), options)
+    try:
+        result = await step._turn.wait("child", "children", invokes=started)
+    except RunFailedError as error:
+        return Ended(id=child.run_id, status="failed", error=error.error)
+    except RunStoppedError as error:
+        return Ended(id=child.run_id, status="stopped", error=error.error)
+    except RunCancelledError as error:
+        return Ended(id=child.run_id, status="cancelled", error=error.error)
+    return Ended(id=child.run_id, status="completed", result=result)
 
 
 async def _perform(command: str, approval: str, verdict: str) -> dict[str, Any]:

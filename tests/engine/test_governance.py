@@ -431,18 +431,6 @@ async def test_G1_a_failed_wait_waits_for_its_approval(store_url: str) -> None:
         assert (await there.get(run.id)).status == "failed"
 
 
-async def test_G1_a_child_that_needs_an_approval_fails_its_parent_and_says_so(store_url: str) -> None:
-    def policy(action: bide.Action) -> Any:
-        is_child = action.kind == "start" and action.principal.startswith("run:")
-        return bide.NeedsApproval(title="A child?") if is_child else None
-
-    async with world(governed(policy), store=store_url) as there:
-        run = await there.start("parent")
-        info = await there.get(run.id)
-        assert (info.status, str(info.error)) == ("failed", "PolicyDenied: start: it needs an approval: A child?")
-        assert await there.runs(definition="payout") == []
-
-
 @pytest.mark.parametrize("by", ["client", "http", "key", "run"])
 async def test_G1_nobody_but_a_policy_starts_a_run_that_asks(by: str, store_url: str) -> None:
     """What waits in it is done without asking the policies again: a made-up one would pass them by."""

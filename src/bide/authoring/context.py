@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from bide.core.approvals import as_parents_see
 from bide.core.payloads import decode_as
 from bide.core.records import ChildResult, Run, RunError, Turn
 from bide.core.records import Signal as SignalRow
@@ -84,6 +85,7 @@ def received(row: SignalRow, declared: Mapping[str, Any] | None = None) -> Recei
 
 
 def child_result(child: Run) -> ChildResult:
+    child = as_parents_see(child)
     return ChildResult(
         id=child.id,
         definition=child.definition,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from bide.core.commands import AnyCommand, Cancel, Complete, Deliver, Once, Start
-from bide.core.records import RunId
+from bide.core.commands import AnyCommand, Cancel, CommitTurn, Complete, Deliver, NewChild, Once, Park, Start
+from bide.core.records import Run, RunError, RunId, RunStatus
 from bide.core.requests import Answer, ChangeWait, Fail, Withdraw
 
 APPROVAL = "bide.approval"  # the definition whose runs ask
+CHILD = "bide:child"
 FORGED = f"runs of {APPROVAL} are started by policies alone"  # what waits in them was never judged otherwise
 
 
@@ -26,7 +29,19 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     assignee: str | None
     group: str | None
     seconds: float
-    command: str
+    command: str = ""
+    # A child whose parent waits for it, as JSON. It is hidden by this name, and a parent hides what its children hide:
+    # nothing of its own may be called so.
+    child: str | None = msgspec.field(default=None, name=CHILD)
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """How an approved child ended, as the run that asked for it tells its parent."""
+
+    id: RunId
+    status: RunStatus
+    result: Any = None
+    error: RunError | None = None
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,3 +146,58 @@ def approved_command(text: str, approval: str, verdict: str) -> AnyCommand:
     if isinstance(command, (Deliver, Complete, Answer)) and command.dedup_key is None:
         command = msgspec.structs.replace(command, dedup_key=approval)
     return msgspec.structs.replace(command, verdict=verdict)
+
+
+# ---------------------------------------------------------------- children
+
+
+def children_of(command: CommitTurn) -> dict[RunId, tuple[NewChild, bool]]:
+    """The runs that a turn starts, and of each whether it waits for it."""
+    found = {wait.child.run_id: (wait.child, wait.kind != "launch") for wait in command.opens if wait.child is not None}
+    if isinstance(command.move, Park):
+        found |= {child.run_id: (child, True) for child in command.move.children}
+    return found
+
+
+def with_askers(command: CommitTurn, askers: Mapping[RunId, NewChild]) -> CommitTurn:
+    """The commit with runs that ask in the place of runs that need an approval."""
+    move = command.move
+    if isinstance(move, Park):
+        move = replace(move, children=tuple(askers.get(child.run_id, child) for child in move.children))
+    opens = tuple(
+        replace(wait, child=askers.get(wait.child.run_id, wait.child)) if wait.child is not None else wait
+        for wait in command.opens
+    )
+    return replace(command, move=move, opens=opens)
+
+
+def launched(child: NewChild, workspace: str, actor: str) -> Start:
+    """The start of a run that nobody waits for, as it waits for its approval."""
+    return Start(workspace=workspace, actor=actor, **msgspec.structs.asdict(child))
+
+
+def as_parents_see(run: Run) -> Run:
+    """A child's end as its parent is told of it: of one that needed an approval as if it had been started at once, or a
+    failure with `PolicyDenied` where nobody approved it."""
+    if run.definition != APPROVAL:
+        return run
+    asked = msgspec.json.decode(run.input, type=Asked)
+    if asked.child is None:
+        return run
+    run = replace(run, definition=asked.target)
+    if run.status != "completed":
+        return run
+    told = msgspec.json.decode(run.result or "{}")
+    if not told["approved"]:
+        by = f"{told['by']} did not approve it" if told.get("by") else "it was not approved"
+        message = f"start: {by}" + (f": {told['reason']}" if told["reason"] else "")
+        error = RunError(code="PolicyDenied", type="PolicyDenied", message=message)
+        return replace(run, status="failed", result=None, error=msgspec.json.encode(error).decode())
+    ended = msgspec.convert(told["child"], Ended)
+    return replace(
+        run,
+        id=ended.id,
+        status=ended.status,
+        result=msgspec.json.encode(ended.result).decode() if ended.status == "completed" else None,
+        error=msgspec.json.encode(ended.error).decode() if ended.error is not None else None,
+    )

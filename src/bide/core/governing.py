@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from bide.core.approvals import Asked
 from bide.core.batch import Draft
 from bide.core.commands import (
     AnyCommand,
@@ -29,9 +30,10 @@ from bide.core.commands import (
     Start,
     StartOrSignal,
 )
-from bide.core.durations import Duration
+from bide.core.durations import Duration, parse_duration
 from bide.core.ledger import Entry
 from bide.core.records import FINAL, Run, RunId, Unused, Wait, wait_id
+from bide.core.redaction import covered, names_in
 from bide.core.requests import Answer, ChangeWait, Fail, Withdraw
 from bide.core.streaming import Ask, Feed
 from bide.core.streams import progress_of
@@ -261,6 +263,26 @@ def _seen(action: Action, run: Run, details: Mapping[str, Any]) -> Action:
         assignee=details.get("assignee"),
         group=details.get("group"),
     )
+
+
+def asked_of(action: Action, needed: NeedsApproval, redact: str | None, **waiting: str) -> Asked:
+    """What a run that asks is started with; people see it without what *redact* hides."""
+    return Asked(
+        action=action.kind,
+        principal=action.principal,
+        target=target_of(action),
+        data=covered(action.data, names_in(redact)),
+        title=needed.title,
+        assignee=needed.assignee,
+        group=needed.group,
+        seconds=parse_duration(needed.timeout).total_seconds(),
+        **waiting,
+    )
+
+
+def target_of(action: Action) -> str:
+    target = action.definition if action.kind == "start" else action.run_id
+    return target or ", ".join(action.names)
 
 
 def recorded_actions(run: Run, entries: Iterable[Entry]) -> Iterator[tuple[int, Action]]:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from bide.core.approvals import as_parents_see
 from bide.core.asking import told_of
 from bide.core.batch import Draft
 from bide.core.durations import deadline_after
@@ -294,6 +295,7 @@ def _tell_parent(draft: Draft, child: Run) -> None:
 
 def _told(child: Run) -> str:
     """A child's end as a workflow that invoked it is handed it."""
+    child = as_parents_see(child)
     result = msgspec.Raw((child.result or "null").encode())
     error = msgspec.Raw((child.error or "null").encode())
     told = {"id": child.id, "status": child.status, "result": result, "error": error}

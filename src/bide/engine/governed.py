@@ -8,12 +8,10 @@ from typing import NoReturn, TypeVar, cast
 
 import msgspec
 
-from bide.core.approvals import APPROVAL, FORGED, Asked, approval_key, encode_command
+from bide.core.approvals import APPROVAL, FORGED, approval_key, encode_command
 from bide.core.commands import AnyCommand, Complete, Deliver, DuplicateRun, Emit, NoteDenial, Once, Start
-from bide.core.durations import parse_duration
-from bide.core.governing import Action, Allow, Deny, NeedsApproval, about, actions_of
+from bide.core.governing import Action, Allow, Deny, NeedsApproval, about, actions_of, asked_of, target_of
 from bide.core.records import RunId, Wait
-from bide.core.redaction import covered, names_in
 from bide.engine.runtime import Runtime, in_own_transaction
 from bide.errors import ApprovalNeeded, PolicyDenied
 from bide.stores.interface import WaitFilter
@@ -87,11 +85,6 @@ async def _wait(runtime: Runtime, action: Action, run_id: str | None, no: str | 
     return next((wait for wait in waits if wait.id == action.wait_id or str(wait.no) == no), None)
 
 
-def _target(action: Action) -> str:
-    target = action.definition if action.kind == "start" else action.run_id
-    return target or ", ".join(action.names)
-
-
 def _concerned(action: Action) -> RunId | None:
     """The run whose ledger has the denial. What was to start is no run; who wanted to start it may be one."""
     if action.kind != "start":
@@ -107,7 +100,7 @@ async def _refuse(runtime: Runtime, command: AnyCommand, action: Action, reason:
         action=action.kind,
         principal=action.principal,
         reason=reason,
-        target=_target(action),
+        target=target_of(action),
         payload=msgspec.json.encode(action.data).decode(),
         run_id=_concerned(action),
     )
@@ -125,18 +118,7 @@ async def _ask(
     if text is None or in_own_transaction.get():
         await _refuse(runtime, command, action, f"it needs an approval, and cannot wait for one: {needed.title}")
     definition = runtime.registry.get(APPROVAL)
-    hidden = await _hidden(runtime, action)
-    asked = Asked(
-        action=action.kind,
-        principal=action.principal,
-        target=_target(action),
-        data=covered(action.data, names_in(hidden)),
-        title=needed.title,
-        assignee=needed.assignee,
-        group=needed.group,
-        seconds=parse_duration(needed.timeout).total_seconds(),
-        command=text,
-    )
+    asked = asked_of(action, needed, await _hidden(runtime, action), command=text)
     start = Start(
         workspace=action.workspace,
         actor=command.actor,

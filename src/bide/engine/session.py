@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from bide.core.approvals import APPROVAL, FORGED
+from bide.core.approvals import (
+    APPROVAL,
+    CHILD,
+    FORGED,
+    children_of,
+    encode_command,
+    launched,
+    with_askers,
+)
 from bide.core.commands import (
     Committed,
     CommitTurn,
@@ -22,19 +30,20 @@ from bide.core.commands import (
     GiveBack,
     Hold,
     Move,
+    NewChild,
     Park,
     Suspend,
 )
-from bide.core.governing import Action, Allow, Deny, NeedsApproval, actions_of_turn, resuming
+from bide.core.governing import Action, Allow, Deny, NeedsApproval, Verdict, actions_of_turn, asked_of, resuming
 from bide.core.hiding import without_hidden
-from bide.core.records import Held, Interaction, Item, Run, RunError, Turn, Unit
+from bide.core.records import Held, Interaction, Item, Run, RunError, RunId, Turn, Unit
 from bide.core.streaming import Ask, Settle
 from bide.core.tokens import Signer
 from bide.engine import tracing
 from bide.engine.committer import Answer
 from bide.engine.governed import with_allowed_starts
 from bide.errors import DuplicateRun as DuplicateRunError
-from bide.errors import StoreUnavailable
+from bide.errors import Invalid, StoreUnavailable
 from bide.stores.interface import InteractionFilter
 
 if TYPE_CHECKING:
@@ -67,8 +76,11 @@ class TurnSession:
     async def record(self, run: Run, **history: Any) -> Run | None:
         """Commit steps and waits of a workflow and go on with the same turn; None where the claim is lost."""
         command = self._command(run, Hold(), **history)
-        if self.registry.governor.is_asked and not await self._is_allowed(run, command):
-            return None
+        if self.registry.governor.is_asked:
+            allowed = await self._governed(run, command)
+            if allowed is None:
+                return None
+            command = allowed
         answer = await (self._traced(command) if tracing.is_on() else self._until_taken(command))
         if isinstance(answer.reply, Committed):
             self._engine.active[run.id] = replace(self._engine.active[run.id], run=answer.reply.run)
@@ -111,8 +123,11 @@ class TurnSession:
         engine, run = self._engine, turn.run
         self._steps += 1
         command = self._command(run, move, consumed=consumed, **history)
-        if self.registry.governor.is_asked and not await self._is_allowed(run, command):
-            return None
+        if self.registry.governor.is_asked:
+            allowed = await self._governed(run, command)
+            if allowed is None:
+                return None
+            command = allowed
         engine.committing.add(run.id)
         if isinstance(move, End):
             engine.ending(run.id)
@@ -147,20 +162,60 @@ class TurnSession:
         await self._fail(self._command(run, Hold()), resuming(run, turn.woken_by), verdict)
         return False
 
-    async def _is_allowed(self, run: Run, command: CommitTurn) -> bool:
-        """Whether the policies allow the waits and children of this commit; where they do not, the run has failed."""
+    async def _governed(self, run: Run, command: CommitTurn) -> CommitTurn | None:
+        """The commit as the policies allow it: with a run that asks in the place of each child that needs an approval.
+        None where they do not; then the run has failed."""
+        askers: dict[RunId, NewChild] = {}
         for action in actions_of_turn(run, command):
-            is_forged = action.kind == "start" and action.definition == APPROVAL
-            verdict = Deny(FORGED) if is_forged else await self.registry.governor.verdict(action)
-            if not isinstance(verdict, Allow):
-                await self._fail(command, action, verdict)
-                return False
-        return True
+            verdict = await self._verdict(run, action)
+            match verdict:
+                case Allow():
+                    pass
+                case NeedsApproval() if action.kind == "start":
+                    child, is_joined = children_of(command)[RunId(action.run_id or "")]
+                    try:
+                        askers[child.run_id] = self._asker(run, action, verdict, child, is_joined)
+                    except Invalid as error:  # who asks has the input twice, to show and to start with
+                        denied = Deny(f"it needs an approval, and cannot wait for one: {error}")
+                        await self._fail(command, action, denied)
+                        return None
+                case _:
+                    await self._fail(command, action, verdict)
+                    return None
+        return with_askers(command, askers) if askers else command
+
+    async def _verdict(self, run: Run, action: Action) -> Verdict:
+        if action.kind == "start" and run.definition == APPROVAL:
+            return Allow()  # it asked, and was told yes
+        if action.kind == "start" and action.definition == APPROVAL:
+            return Deny(FORGED)
+        return await self.registry.governor.verdict(action)
+
+    def _asker(self, run: Run, action: Action, needed: NeedsApproval, child: NewChild, is_joined: bool) -> NewChild:
+        """The run that asks in place of a child. What a parent waits for is its child's child once it is approved, and
+        ends with it; what it lets go is started by itself."""
+        definition = self.registry.get(APPROVAL)
+        if is_joined:
+            hides = ",".join(filter(None, (CHILD, child.redact)))
+            asked = asked_of(action, needed, child.redact, child=msgspec.json.encode(child).decode())
+        else:
+            hides = "command"
+            start = encode_command(launched(child, run.workspace, action.principal))
+            asked = asked_of(action, needed, child.redact, command=start or "")
+        return NewChild(
+            run_id=self.ports.run_id(),
+            definition=definition.name,
+            version=definition.version,
+            style=definition.style,
+            step=definition.first_step,
+            input=definition.encode_input(asked, self.settings.max_payload_bytes),
+            redact=hides,
+        )
 
     async def _fail(self, command: CommitTurn, action: Action, verdict: Deny | NeedsApproval) -> None:
         """End the run under its own claim. What its steps came to is kept; what was denied does not happen.
 
-        Nobody can be asked while a worker holds the run: approvals are for those who start, answer or cancel.
+        Nobody can be asked whether a run may wait or go on: approvals are for starts, answers and cancels.
         """
         reason = verdict.reason if isinstance(verdict, Deny) else f"it needs an approval: {verdict.title}"
         error = RunError(code="PolicyDenied", message=f"{action.kind}: {reason}", step=action.step)

@@ -8,6 +8,7 @@ from typing import Any
 from bide.authoring.checks import check_key, check_priority, check_tags, check_text
 from bide.authoring.machine import definition_name, encode
 from bide.core.commands import NewChild
+from bide.core.records import RunId
 from bide.engine.definitions import Session
 
 
@@ -20,11 +21,12 @@ def new_child(
     queue: str | None = None,
     priority: int | None = None,
     tags: Mapping[str, str] | None = None,
+    run_id: RunId | None = None,
 ) -> NewChild:
     """The run as it is to be started. Raises `DefinitionNotFound`, and `Invalid` for what cannot be taken."""
     found, limit = session.registry.get(definition_name(definition)), session.settings.max_payload_bytes
     return NewChild(
-        run_id=session.ports.run_id(),
+        run_id=run_id if run_id is not None else session.ports.run_id(),
         definition=found.name,
         version=found.version,
         style=found.style,
