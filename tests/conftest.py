@@ -8,6 +8,7 @@ import tempfile
 import pytest
 
 from tests.support.files import quick_folder
+from tests.support.kinds import place_of
 
 pytest_plugins = ["tests.support.fixtures"]
 
@@ -15,9 +16,7 @@ pytest_plugins = ["tests.support.fixtures"]
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def store_url(request: pytest.FixtureRequest) -> str:
     """The kind of store a behaviour test runs on: every one, from the day it is there. Give it to `world(store=…)`."""
-    if request.param == "postgres":
-        return str(request.getfixturevalue("postgres_server").url())
-    return f"{request.param}://"
+    return place_of(request.param, request)
 
 
 @pytest.hookimpl(tryfirst=True)

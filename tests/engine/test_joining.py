@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 import bide
 from bide.testing import world
+from tests.support.kinds import place_of
 from tests.support.postgres import split_schema
 
 
@@ -48,12 +49,16 @@ def typed_shop() -> bide.App:
     return app
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "oldest postgres"])
 def shared_url(request: pytest.FixtureRequest) -> str:
     """The stores that have connections to join."""
-    if request.param == "postgres":
-        return str(request.getfixturevalue("postgres_server").url())
-    return "sqlite://"
+    return place_of(request.param, request)
+
+
+@pytest.fixture(params=["postgres", "oldest postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    """PostgreSQL, in the newest and the oldest version that is installed."""
+    return place_of(request.param, request)
 
 
 async def test_S11_a_start_and_a_signal_join_the_callers_transaction(shared_url: str) -> None:
@@ -184,9 +189,8 @@ async def test_S11_a_connection_to_a_database_without_bide_is_refused(postgres_u
             await other.close()
 
 
-@pytest.mark.parametrize("library", ["asyncpg", "psycopg", "AsyncSession", "AsyncConnection"])
-async def test_S11_every_library_of_the_caller_joins(library: str, postgres_server: Any) -> None:
-    url = postgres_server.url()
+@pytest.mark.parametrize("library", ["asyncpg", "psycopg", "AsyncSession", "AsyncConnection", "a class of its own"])
+async def test_S11_every_library_of_the_caller_joins(library: str, url: str) -> None:
     async with world(shop(), store=url) as w:
         client = w.client()
         async with LIBRARIES[library](url) as connection:
@@ -197,8 +201,7 @@ async def test_S11_every_library_of_the_caller_joins(library: str, postgres_serv
 
 
 @pytest.mark.parametrize("library", ["asyncpg", "psycopg", "AsyncSession", "AsyncConnection"])
-async def test_S11_what_any_library_rolls_back_was_never_there(library: str, postgres_server: Any) -> None:
-    url = postgres_server.url()
+async def test_S11_what_any_library_rolls_back_was_never_there(library: str, url: str) -> None:
     async with world(shop(), store=url) as w:
         client = w.client()
         waiting = await w.start("order")
@@ -247,11 +250,15 @@ async def _psycopg(url: str) -> AsyncIterator[Any]:
         yield connection
 
 
+class OwnSession(AsyncSession):
+    """As of a library on top of SQLAlchemy."""
+
+
 @asynccontextmanager
-async def _session(url: str) -> AsyncIterator[Any]:
+async def _session(url: str, kind: type[AsyncSession] = AsyncSession) -> AsyncIterator[Any]:
     engine = create_async_engine(url.replace("postgresql://", "postgresql+asyncpg://"))
     try:
-        async with AsyncSession(engine) as session, session.begin():
+        async with kind(engine) as session, session.begin():
             await session.execute(text("SELECT 1"))
             yield session
     finally:
@@ -268,4 +275,10 @@ async def _connection(url: str) -> AsyncIterator[Any]:
         await engine.dispose()
 
 
-LIBRARIES = {"asyncpg": _asyncpg, "psycopg": _psycopg, "AsyncSession": _session, "AsyncConnection": _connection}
+LIBRARIES: dict[str, Callable[[str], AbstractAsyncContextManager[Any]]] = {
+    "asyncpg": _asyncpg,
+    "psycopg": _psycopg,
+    "AsyncSession": _session,
+    "AsyncConnection": _connection,
+    "a class of its own": lambda url: _session(url, OwnSession),
+}

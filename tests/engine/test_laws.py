@@ -21,6 +21,7 @@ from bide.engine.ports import Ports
 from bide.engine.runtime import Runtime
 from bide.testing import world
 from bide.testing.world import World
+from tests.support.kinds import EVERY_STORE, place_of
 from tests.support.staging import Gate, client_of, names, real_store, rival, rows
 
 Ctx = bide.Context[Any]
@@ -44,6 +45,12 @@ def two_waits_app() -> bide.App:
             return bide.Done({**ctx.state, "second": [signal.payload for signal in ctx.awaited]})
 
     return app
+
+
+@pytest.fixture(params=EVERY_STORE)
+def store_url(request: pytest.FixtureRequest) -> str:
+    """Every store there is, PostgreSQL in the newest and the oldest version that is installed."""
+    return place_of(request.param, request)
 
 
 # ---------------------------------------------------------------- law 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,6 +14,10 @@ from bide.stores.memory import MemoryStore
 from bide.stores.postgres import PostgresStore
 from bide.stores.sqlite import SqliteStore
 from bide.testing.store_contract import OpenStore, StoreContract
+from bide.testing.store_contract.races import Races
+from tests.support.proxy import PoolingProxy
+
+OF_EACH_PART = int(os.environ.get("BIDE_TEST_POOLED", "4"))  # how many tests of each are held to it behind a pooler
 
 
 class TestMemoryStore(StoreContract):
@@ -53,6 +59,31 @@ class TestPostgresStore(StoreContract):
                 return store
 
             yield open_store
+
+
+class TestPostgresStoreBehindAPooler(StoreContract):
+    """Each transaction on another connection of the server: a few tests of each part, and all of the races."""
+
+    @pytest.fixture
+    async def open_store(self, postgres_used_url: str) -> AsyncIterator[OpenStore]:
+        server = urlsplit(postgres_used_url)
+        async with AsyncExitStack() as opened:
+            pooler = await opened.enter_async_context(PoolingProxy(server.hostname or "", server.port or 5432))
+
+            async def open_store(now: Now) -> Store:
+                store = PostgresStore(pooler.url(postgres_used_url), now=now, migrate=True)
+                await store.open()
+                opened.push_async_callback(store.close)
+                return store
+
+            yield open_store
+
+
+for part in StoreContract.__bases__:
+    tests = [name for name in vars(part) if name.startswith("test_")]
+    assert tests, part
+    for name in [] if part is Races else tests[OF_EACH_PART:]:
+        setattr(TestPostgresStoreBehindAPooler, name, None)
 
 
 class TestPostgresStoreOfOtherVersions(StoreContract):

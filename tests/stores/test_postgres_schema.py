@@ -35,6 +35,7 @@ from bide.stores.postgres import PostgresStore, migrate
 from bide.stores.postgres.statements import migrations, statements
 from bide.testing.store_contract.making import HOUR, parked, row, started, waiting_for
 from bide.testing.world import VirtualClock
+from tests.support.kinds import place_of
 from tests.support.postgres import Server, connect, fresh_schema, split_schema
 
 TABLES: dict[str, type[Record]] = {
@@ -86,16 +87,29 @@ def other_url(postgres_server: Server) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(params=["postgres", "oldest postgres"])
+def every_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """An empty schema on the newest and on the oldest version that is installed."""
+    with fresh_schema(place_of(request.param, request)) as url:
+        yield url
+
+
+@pytest.fixture
+def beside(every_url: str) -> Iterator[str]:
+    with fresh_schema(split_schema(every_url)[0]) as url:
+        yield url
+
+
 async def test_an_upgraded_schema_is_the_same_as_a_fresh_one(
-    postgres_url: str, other_url: str, monkeypatch: pytest.MonkeyPatch
+    every_url: str, beside: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await migrate(postgres_url) == list(migrations())
+    assert await migrate(every_url) == list(migrations())
     steps = dict(migrations())
     for newest in steps:
         known = {number: text for number, text in steps.items() if number <= newest}
         monkeypatch.setattr("bide.stores.postgres.schema.migrations", lambda known=known: known)
-        assert await migrate(other_url) == [newest]
-    assert await description(other_url) == await description(postgres_url)
+        assert await migrate(beside) == [newest]
+    assert await description(beside) == await description(every_url)
 
 
 async def test_what_an_older_schema_holds_is_read_after_the_upgrade(
@@ -208,17 +222,17 @@ async def test_every_table_that_holds_records_is_compared_with_one(postgres_url:
     assert {name for (name,) in found} == TABLES.keys() | WITHOUT_RECORD
 
 
-@pytest.mark.parametrize("table", TABLES)
-async def test_a_table_has_the_columns_of_its_record(postgres_url: str, table: str) -> None:
+async def test_a_table_has_the_columns_of_its_record(postgres_url: str) -> None:
     await migrate(postgres_url)
     connection = await connect(postgres_url)
     columns = await connection.fetch(
-        "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = $1",
-        table,
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = current_schema()"
     )
     await connection.close()
-    beside = {"place"} if table == "ledger" else set()  # its place in the stream is the store's own
-    assert {name for (name,) in columns} == set(TABLES[table].__struct_fields__) | beside
+    for table, record in TABLES.items():
+        beside = {"place"} if table == "ledger" else set()  # its place in the stream is the store's own
+        found = {name for of, name in columns if of == table}
+        assert found == set(record.__struct_fields__) | beside, table
 
 
 async def test_every_index_beyond_a_key_says_which_statements_it_serves(postgres_url: str) -> None:
@@ -240,10 +254,10 @@ async def test_every_index_beyond_a_key_says_which_statements_it_serves(postgres
         assert set(served) <= set(statements("bide")), f"{index}: {comment!r}"
 
 
-async def test_every_statement_is_understood_by_the_server(postgres_url: str) -> None:
-    await migrate(postgres_url)
-    connection = await connect(postgres_url)
-    for name, text in statements(split_schema(postgres_url)[1] or "").items():
+async def test_every_statement_is_understood_by_the_server(every_url: str) -> None:
+    await migrate(every_url)
+    connection = await connect(every_url)
+    for name, text in statements(split_schema(every_url)[1] or "").items():
         try:
             await connection.prepare(text)
         except asyncpg.PostgresError as error:

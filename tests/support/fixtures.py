@@ -81,6 +81,15 @@ def other_postgres_server(request: pytest.FixtureRequest, tmp_path_factory: pyte
         yield server
 
 
+@pytest.fixture(scope="session")
+def oldest_postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of the oldest version that is installed here, where every other test uses a newer one."""
+    if not other_postgres() or os.environ.get(ENVIRONMENT_VARIABLE):
+        pytest.skip("one version of PostgreSQL is all there is")
+    with _shared(tmp_path_factory, other_postgres()[-1]) as server:
+        yield server
+
+
 @pytest.fixture
 def postgres_url(postgres_server: Server) -> Iterator[str]:
     """The URL of an empty schema made for this test and dropped at its end: `postgresql://…/postgres?schema=bide_x`."""

@@ -10,15 +10,15 @@ from bide.errors import ForeignConnectionError
 
 async def insert(connection: Any, statement: str, id: str, command: str) -> None:
     """Run the insert on an asyncpg, psycopg or SQLAlchemy connection. *statement* has the placeholders $1 and $2."""
-    library = type(connection).__module__.partition(".")[0]
+    libraries = {base.__module__.partition(".")[0] for base in type(connection).__mro__}  # the caller's own class, too
     try:
-        if library == "asyncpg":
+        if "asyncpg" in libraries:
             await connection.execute(statement, id, command)
-        elif library == "psycopg":
+        elif "psycopg" in libraries:
             done = connection.execute(_numbered(statement, "%s", "%s"), (id, command))
             if inspect.isawaitable(done):
                 await done
-        elif library == "sqlalchemy":
+        elif "sqlalchemy" in libraries:
             from sqlalchemy import text
 
             done = connection.execute(text(_numbered(statement, ":id", ":command")), {"id": id, "command": command})
