@@ -15,9 +15,9 @@ from bide.stores.postgres import PostgresStore
 from bide.stores.sqlite import SqliteStore
 from bide.testing.store_contract import OpenStore, StoreContract
 from bide.testing.store_contract.races import Races
-from tests.support.proxy import PoolingProxy
+from tests.support.proxy import pooling_beside
 
-OF_EACH_PART = int(os.environ.get("BIDE_TEST_POOLED", "4"))  # how many tests of each are held to it behind a pooler
+OF_EACH_PART = int(os.environ.get("BIDE_TEST_POOLED", "2"))  # how many tests of each are held to it behind a pooler
 
 
 class TestMemoryStore(StoreContract):
@@ -68,7 +68,7 @@ class TestPostgresStoreBehindAPooler(StoreContract):
     async def open_store(self, postgres_used_url: str) -> AsyncIterator[OpenStore]:
         server = urlsplit(postgres_used_url)
         async with AsyncExitStack() as opened:
-            pooler = await opened.enter_async_context(PoolingProxy(server.hostname or "", server.port or 5432))
+            pooler = opened.enter_context(pooling_beside(server.hostname or "", server.port or 5432))
 
             async def open_store(now: Now) -> Store:
                 store = PostgresStore(pooler.url(postgres_used_url), now=now, migrate=True)

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import itertools
 import struct
+import threading
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
@@ -318,6 +319,30 @@ class PoolingProxy(_Proxy):
             writer.write(struct.pack("!ii", 8 + len(backend.key), CANCEL_REQUEST) + backend.key)
             writer.close()
             await writer.wait_closed()
+
+
+@contextlib.contextmanager
+def pooling_beside(target_host: str, target_port: int) -> Iterator[PoolingProxy]:
+    """A pooler on a loop of its own, in a thread: it goes on while the test holds up its own loop."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="pooler")
+    thread.start()
+
+    def done(work: Coroutine[Any, Any, object]) -> None:
+        asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    pooler = PoolingProxy(target_host, target_port)
+    try:
+        done(pooler.__aenter__())
+        try:
+            yield pooler
+        finally:
+            done(pooler.__aexit__())
+            done(asyncio.sleep(0))  # what was aborted is closed in the next round
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 async def _read_message(reader: StreamReader) -> bytes:
