@@ -27,3 +27,27 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.mkdtemp(prefix="bide-tests-", dir=quick_folder())
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     config.option.basetemp = f"{folder}/tests"
+
+
+# Those of them that take longest come first: no process is left with a long one when the others have nothing to do.
+LONG = (
+    "tests/typing/",
+    "tests/test_csv_payments.py",
+    "tests/test_demo.py",
+    "tests/chaos/",
+    "tests/simulation/",
+    "tests/engine/test_processes.py",
+    "tests/engine/test_kill_matrix.py",
+    "tests/engine/test_killed_items.py",
+    "tests/server/test_schemathesis.py",
+    "tests/server/test_pages_in_a_browser.py",
+    "tests/language/test_fuzz.py",
+    "tests/stores/test_statement_orders",
+    "tests/stores/test_stream_orders.py",
+    "tests/cli/",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))

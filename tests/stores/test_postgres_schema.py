@@ -32,6 +32,7 @@ from bide.core.records import (
 from bide.errors import SchemaMissing, SchemaTooNew
 from bide.stores.interface import WaitFilter
 from bide.stores.postgres import PostgresStore, migrate
+from bide.stores.postgres.schema import LOCK
 from bide.stores.postgres.statements import migrations, statements
 from bide.testing.store_contract.making import HOUR, parked, row, started, waiting_for
 from bide.testing.world import VirtualClock
@@ -161,6 +162,17 @@ async def _insert_as_text(connection: Any, table: str, record: Record) -> None:
 async def test_a_schema_that_is_up_to_date_is_left_alone(postgres_url: str) -> None:
     await migrate(postgres_url)
     assert await migrate(postgres_url) == []
+
+
+async def test_a_store_that_is_up_to_date_opens_while_somebody_else_migrates(postgres_url: str) -> None:
+    await migrate(postgres_url)
+    other = await connect(postgres_url)
+    async with other.transaction():
+        await other.fetchval(LOCK, split_schema(postgres_url)[1])
+        store = PostgresStore(postgres_url, migrate=True)
+        await store.open()
+        await store.close()
+    await other.close()
 
 
 async def test_processes_that_migrate_at_once_take_each_step_once(postgres_url: str) -> None:

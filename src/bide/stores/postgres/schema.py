@@ -58,14 +58,16 @@ async def take_steps(connection: Connection, address: Address) -> list[int]:
     return taken
 
 
-async def check(connection: Connection, address: Address) -> None:
-    """Raise unless the schema is the one that this bide was written for."""
+async def check(connection: Connection, address: Address, *, migrates: bool) -> None:
+    """Raise unless the schema is the one that this bide was written for, or can be made so where *migrates*."""
     known = max(migrations())
     found = await version(connection, address)
     if found > known:
         raise SchemaTooNew(_named(address), found, known)
     if found < known:
-        raise SchemaMissing(_named(address), found, known)
+        if not migrates:
+            raise SchemaMissing(_named(address), found, known)
+        await take_steps(connection, address)
 
 
 async def version(connection: Connection, address: Address) -> int:

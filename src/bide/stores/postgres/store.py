@@ -123,9 +123,7 @@ class PostgresStore(PostgresAccess):
         # A pooler answers the greeting itself, so the process that serves us is not the one that it named.
         if await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid():
             self._sessions.has_pooler = True
-        if self._migrates:
-            await schema.take_steps(connection, self._address)
-        await schema.check(connection, self._address)
+        await schema.check(connection, self._address, migrates=self._migrates)
         await note_keys(connection, self._sql, self._rows.sealing)
 
     async def close(self) -> None:
