@@ -1,7 +1,6 @@
 """Workflows of every kind of step and wait, killed at the points they come to, for real: they always end the same.
 
-`BIDE_KILLS=all` kills the second one at every point, too, and both as their environment says; `BIDE_KILLS_SEED` draws
-others.
+`BIDE_KILLS=all` kills the second one at every point, too; `BIDE_KILLS_SEED` draws others.
 """
 
 from __future__ import annotations
@@ -124,8 +123,8 @@ def each_kind_once(points: list[str]) -> list[str]:
 
 
 def by_the_variable(points: list[str]) -> list[str]:
-    """The points that a program has by itself, as its environment names them: a third of them, or all of them."""
-    return [f"{VARIABLE}{point}" for point in sorted(set(filter(is_of_a_step, points)))[:: 1 if ALL else 3]]
+    """The points that a program has by itself, as its environment names them."""
+    return [f"{VARIABLE}{point}" for point in sorted(set(filter(is_of_a_step, points)))]
 
 
 def is_of_a_step(point: str) -> bool:

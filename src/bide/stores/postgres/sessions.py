@@ -39,14 +39,15 @@ class Session(_Connection):
 
     _types: dict[frozenset[int], Any] = {}  # noqa: RUF012  shared by all, on purpose
 
-    async def _introspect_types(self, typeoids: Collection[int], timeout: float | None) -> Any:
+    async def _introspect_types(self, typeoids: Collection[int], *rest: Any) -> Any:
         asked = frozenset(typeoids)
         if asked in self._types:
             return self._types[asked], _Remembered()
-        types, statement = await super()._introspect_types(typeoids, timeout)  # type: ignore[misc]  # not in its stubs
-        if max(asked) < FIRST_TYPE_OF_A_SERVER:
-            self._types[asked] = types
-        return types, statement
+        found = await super()._introspect_types(typeoids, *rest)  # type: ignore[misc]  # not in its stubs
+        # It is asyncpg's own business: where a later version does it otherwise, nothing is remembered.
+        if isinstance(found, tuple) and len(found) == 2 and max(asked) < FIRST_TYPE_OF_A_SERVER:
+            self._types[asked] = found[0]
+        return found
 
 
 class Sessions:
