@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx
-import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis.errors import Unsatisfiable
@@ -29,10 +28,9 @@ WAYS = (  # how requests are made, and whether they are about something that exi
 )
 
 
-@pytest.mark.parametrize("store", ["memory://", "sqlite://"])
-async def test_requests_made_from_the_description_get_answers_that_it_names(store: str) -> None:
+async def test_requests_made_from_the_description_get_answers_that_it_names(store_url: str) -> None:
     """H3: no 5xx, no status that `/openapi.json` does not name for the call, no body that does not fit its schema."""
-    async with world(app, store) as w:
+    async with world(app, store_url) as w:
         http = w.http()
         document = (await http.get("/openapi.json")).json()
         schema: Any = schemathesis.openapi.from_dict(document)
