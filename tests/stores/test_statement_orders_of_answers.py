@@ -13,11 +13,13 @@ from bide.core.batch import RowKey
 from bide.core.commands import Suspend
 from bide.core.outside import ItemKey
 from bide.core.records import Interaction, Run, RunId, Wait
-from bide.core.requests import Amend, Fail, Withdraw
+from bide.core.requests import Agenda, Amend, Beat, Fail, HandTask, Withdraw
 from bide.stores.postgres import PostgresStore, batches
 from bide.stores.postgres.tables import Tables
 from bide.testing.store_contract.making import (
     HOUR,
+    MINUTE,
+    WORKSPACE,
     a_cancel,
     a_change,
     a_commit,
@@ -95,6 +97,64 @@ async def an_answer_and_the_withdrawal_of_its_task(store: PostgresStore, clock: 
     return [executing("withdraw", suspend), executing("answer", an_answer())]
 
 
+@story("claim done, answer denied: run_1 waiting", "claim idle, answer woke: run_1 ready")
+async def an_answer_and_a_claim_of_somebody_else(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await asking(store)
+    claim = HandTask(workspace=WORKSPACE, run_id=RunId("run_1"), no=1, item=0, action="claim", by="ben")
+    return [executing("claim", claim), executing("answer", an_answer("true", "ann"))]
+
+
+# Operators and timers (W9, W10, W13)
+
+
+@story("timers done, move idle: run_1 ready", "timers nothing, move done: run_1 waiting")
+async def another_deadline_and_the_timeout(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    """Law 1: a timer never ends a wait whose deadline was moved."""
+    await asking(store, a_question(timeout=HOUR))
+    clock.advance(HOUR)
+    return [firing_timers(), executing("move", a_change(Amend(moves=True, deadline=HOUR)))]
+
+
+@story("timers done, beat idle: run_1 ready", "timers nothing, beat done: run_1 waiting")
+async def a_sign_of_life_and_the_end_of_the_silence(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await asking(store, a_question(agenda=Agenda(heartbeat=MINUTE)))
+    clock.advance(MINUTE)
+    return [firing_timers(), executing("beat", a_change(Beat()))]
+
+
+@story("timers done, answer late: run_1 ready", "timers nothing, answer woke: run_1 ready")
+async def an_answer_and_the_end_of_the_silence(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await asking(store, a_question(agenda=Agenda(heartbeat=MINUTE)))
+    clock.advance(MINUTE)
+    return [firing_timers(), executing("answer", an_answer())]
+
+
+@story("timers done, answer denied: run_1 waiting", "timers nothing, answer woke: run_1 ready")
+async def an_answer_and_the_escalation_to_somebody_else(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await asking(store, a_question(agenda=Agenda(escalate=((MINUTE, "ben"),)), timeout=HOUR))
+    clock.advance(MINUTE)
+    return [firing_timers(), executing("answer", an_answer("true", "ann"))]
+
+
+@story("fail done, withdraw idle: run_1 ready", "fail idle, withdraw done: run_1 ready")
+async def a_failure_and_a_withdrawal_by_hand(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await asking(store)
+    return [executing("fail", a_change(Fail())), executing("withdraw", a_change(Withdraw()))]
+
+
+@story("timers done, withdraw idle: run_1 ready", "timers nothing, withdraw done: run_1 ready")
+async def a_withdrawal_by_hand_and_the_timeout(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await asking(store, a_question(timeout=HOUR))
+    clock.advance(HOUR)
+    return [firing_timers(), executing("withdraw", a_change(Withdraw()))]
+
+
+@story("cancel cancelled, withdraw done: run_1 cancelled", "cancel cancelled, withdraw idle: run_1 cancelled")
+async def a_withdrawal_by_hand_and_a_cancel(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await asking(store)
+    return [executing("cancel", a_cancel()), executing("withdraw", a_change(Withdraw()))]
+
+
 @pytest.mark.parametrize("name", STORIES)
 async def test_answers_do_in_any_order_what_they_do_one_after_the_other(postgres_url: str, name: str) -> None:
     """D4, D5, W7, W11."""
@@ -142,6 +202,9 @@ MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Story, str]] = {
     "votes are read before the lock": (reads_early, the_last_two_answers_of_a_quorum, "lost"),
     "a task is read before the lock": (reads_early, two_answers_to_one_task, "doubled"),
     "a timeout acts on what it read before the lock": (times_out_early, an_answer_and_the_timeout, "doubled"),
+    "a timeout acts on a deadline that was moved": (times_out_early, another_deadline_and_the_timeout, "breaks I11"),
+    "silence ends what gave a sign of life": (times_out_early, a_sign_of_life_and_the_end_of_the_silence, "breaks I5"),
+    "two operators end one wait": (reads_early, a_failure_and_a_withdrawal_by_hand, "doubled"),
 }
 
 
