@@ -151,14 +151,14 @@ def stray() -> Any:
         lambda step, wait: step.receive_all("x", timeout="1h"),
     ],
 )
-async def test_F12_what_could_never_be_over_fails_the_run_and_opens_nothing(combine: Any) -> None:
+async def test_F12_what_could_never_be_over_fails_the_run_and_opens_nothing(store_url: str, combine: Any) -> None:
     app = bide.App()
 
     @app.workflow("wrong")
     async def workflow(step: bide.Step) -> None:
         await combine(step, step.receive("gate", "go", timeout="1h"))
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         run = await there.start("wrong")
         await there.advance("1m")  # an unknown definition may be there at the next try
         assert (await there.get(run.id)).status == "failed"

@@ -364,14 +364,14 @@ async def test_F14_a_run_hears_what_another_emits(store_url: str) -> None:
         assert (await there.result(run.id))["data"] == 1
 
 
-async def test_F16_a_step_that_emits_what_cannot_be_stored_fails_the_run_at_once() -> None:
+async def test_F16_a_step_that_emits_what_cannot_be_stored_fails_the_run_at_once(store_url: str) -> None:
     app = bide.App()
 
     @app.workflow("bad")
     async def bad(step: Step) -> Any:
         await step.emit("tell", "order shipped", 1)
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         info = await there.get((await there.start("bad")).id)
         assert info.error is not None
         assert (info.status, info.error.code) == ("failed", "BadInput")

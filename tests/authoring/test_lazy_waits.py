@@ -133,7 +133,7 @@ async def test_F12_two_tasks_may_await_one_wait_at_the_same_time(store_url: str)
         assert await there.result(run.id) == ["one:yes", "yes", "two:yes"]
 
 
-async def test_F12_a_withdrawn_wait_says_so_when_it_is_awaited_again() -> None:
+async def test_F12_a_withdrawn_wait_says_so_when_it_is_awaited_again(store_url: str) -> None:
     """F12, law 1."""
     app = bide.App()
 
@@ -146,7 +146,7 @@ async def test_F12_a_withdrawn_wait_says_so_when_it_is_awaited_again() -> None:
         except TimeoutError:
             await wait
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         run = await there.start("again")
         await there.advance("1m")
         info = await there.get(run.id)
@@ -156,7 +156,7 @@ async def test_F12_a_withdrawn_wait_says_so_when_it_is_awaited_again() -> None:
         assert "withdrawn" in info.error.message
 
 
-async def test_F12_a_wait_has_no_value_before_it_is_over() -> None:
+async def test_F12_a_wait_has_no_value_before_it_is_over(store_url: str) -> None:
     """F12."""
     app = bide.App()
 
@@ -164,7 +164,7 @@ async def test_F12_a_wait_has_no_value_before_it_is_over() -> None:
     async def workflow(step: bide.Step) -> Any:
         return step.receive("gate", "go", timeout="1h").value
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         info = await there.get((await there.start("early")).id)
         assert (info.status, info.attempt) == ("failed", 0)
         assert info.error is not None

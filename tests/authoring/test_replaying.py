@@ -115,7 +115,7 @@ async def test_F3_a_task_that_cancels_itself_hears_of_it_where_it_asks_for_a_sto
     assert seen[0] == seen[-1] == ["cancelled", "3"]
 
 
-async def test_F1_annotations_that_are_found_later_are_read_later() -> None:
+async def test_F1_annotations_that_are_found_later_are_read_later(store_url: str) -> None:
     """F1: what a name of an annotation means is looked up again while it means nothing."""
     app, seen = bide.App(), list[Any]()
 
@@ -127,7 +127,7 @@ async def test_F1_annotations_that_are_found_later_are_read_later() -> None:
         seen.append(await step.run("late", late))
         await step.sleep("night", "8h")
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         run = await there.start("late")
         late.__globals__["Later"] = dict[str, float]
         try:
@@ -162,7 +162,7 @@ async def test_F3_combined_waits_are_handed_over_in_the_order_of_their_answers_i
     assert [order[0] for order in seen if order] == ["two"] * len([order for order in seen if order])
 
 
-async def test_F3_a_wait_that_ended_with_an_error_raises_it_again_in_every_replay() -> None:
+async def test_F3_a_wait_that_ended_with_an_error_raises_it_again_in_every_replay(store_url: str) -> None:
     app, seen = bide.App(), list[str]()
 
     @app.workflow("late")
@@ -173,7 +173,7 @@ async def test_F3_a_wait_that_ended_with_an_error_raises_it_again_in_every_repla
             seen.append("timeout")
         return str((await step.receive("more", "more", timeout=bide.FOREVER)).name)
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         run = await there.start("late")
         await there.advance("1h")
         await there.signal(run.id, "more")

@@ -33,7 +33,7 @@ async def test_F14_a_restart_clears_the_steps_and_keeps_the_inbox(store_url: str
         assert (await ledger_names(there, run.id)).count("run_restarted") == 2
 
 
-async def test_F14_two_hundred_restarts_keep_the_stored_steps_bounded() -> None:
+async def test_F14_two_hundred_restarts_keep_the_stored_steps_bounded(store_url: str) -> None:
     app, most = bide.App(), list[int]()
 
     @app.workflow("loop")
@@ -44,7 +44,7 @@ async def test_F14_two_hundred_restarts_keep_the_stored_steps_bounded() -> None:
         most.append(len(step._turn._stored))
         return bide.Restart(left - 1) if left else 0
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         run = await there.start("loop", 200)
         await there.advance("201s")
         assert await there.result(run.id) == 0
@@ -94,14 +94,14 @@ async def test_law_13_a_signal_that_was_taken_and_not_seen_before_a_restart_is_t
         assert await there.result(run.id) == 7
 
 
-async def test_F14_a_restart_with_an_input_that_does_not_fit_fails_the_run() -> None:
+async def test_F14_a_restart_with_an_input_that_does_not_fit_fails_the_run(store_url: str) -> None:
     app = bide.App()
 
     @app.workflow("typed")
     async def typed(step: bide.Step, round: int) -> bide.Restart:
         return bide.Restart("two")
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         info = await there.get((await there.start("typed", 1)).id)
         assert (info.status, info.attempt) == ("failed", 0)
         assert info.error is not None
@@ -153,7 +153,7 @@ async def test_F14_a_launch_under_a_key_that_is_held_raises_in_the_body(store_ur
         assert len(await there.runs(definition="mail")) == 1
 
 
-async def test_F14_a_launch_of_what_is_not_there_or_does_not_fit_starts_nothing() -> None:
+async def test_F14_a_launch_of_what_is_not_there_or_does_not_fit_starts_nothing(store_url: str) -> None:
     app = launching()
 
     @app.workflow("wrong", retries=0)
@@ -166,7 +166,7 @@ async def test_F14_a_launch_of_what_is_not_there_or_does_not_fit_starts_nothing(
         ]
         return await step.launch("x", **cases[case])
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         for case in range(4):
             assert (await there.get((await there.start("wrong", case)).id)).status == "failed"
         assert not await there.runs(definition="mail")

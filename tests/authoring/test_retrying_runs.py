@@ -96,7 +96,7 @@ async def test_F16_the_timeout_or_child_that_a_run_failed_of_is_not_kept(store_u
         assert await there.result(third.id) == ["yes", "child"]
 
 
-async def test_F16_from_step_is_refused_where_there_are_no_stored_steps() -> None:
+async def test_F16_from_step_is_refused_where_there_are_no_stored_steps(store_url: str) -> None:
     app = bide.App()
 
     @app.machine("machine", retries=0)
@@ -108,7 +108,7 @@ async def test_F16_from_step_is_refused_where_there_are_no_stored_steps() -> Non
     async def gate(step: bide.Step) -> Any:
         return await step.receive("go", "go", timeout="1h")
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         failed, waiting = await there.start("machine"), await there.start("gate")
         with pytest.raises(bide.BadInput):
             await there.retry(failed.id, from_step="begin")

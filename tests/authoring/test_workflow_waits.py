@@ -194,7 +194,7 @@ async def test_F5_a_collision_can_be_caught_and_replays_as_itself(store_url: str
         assert holders == [first.id, first.id]
 
 
-async def test_law_7_two_waits_of_one_run_on_one_id_collide_too() -> None:
+async def test_law_7_two_waits_of_one_run_on_one_id_collide_too(store_url: str) -> None:
     app = bide.App()
 
     @app.workflow("twice")
@@ -202,7 +202,7 @@ async def test_law_7_two_waits_of_one_run_on_one_id_collide_too() -> None:
         waits = [step.wait_for_signal("gate", signal="a", timeout="1h") for _ in range(2)]
         return [type(found).__name__ for found in await asyncio.gather(*waits, return_exceptions=True)]
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         run = await there.start("twice")
         await there.complete("a", "yes", run_id=run.id)
         assert await there.result(run.id) == ["str", "SignalCollisionError"]
@@ -303,14 +303,14 @@ async def test_law_4_a_timeout_is_not_a_null_answer(store_url: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["receive", "receive_all"])
-async def test_F13_a_wait_that_may_never_end_says_so(method: str) -> None:
+async def test_F13_a_wait_that_may_never_end_says_so(store_url: str, method: str) -> None:
     app = bide.App()
 
     @app.workflow("for-ever")
     async def workflow(step: Step, timeout: str | None) -> None:
         await getattr(step, method)("a", "go", timeout=bide.FOREVER if timeout else None)
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         refused = await there.get((await there.start("for-ever", None)).id)
         assert (refused.status, refused.attempt) == ("failed", 0)
         assert "receive 'a' has no timeout; give one, or bide.FOREVER" in str(refused.error)
@@ -380,16 +380,16 @@ async def test_W3_an_answer_that_does_not_fit_is_refused_and_the_wait_stays_open
         assert isinstance(answer, returns)
 
 
-async def test_W3_every_problem_is_told_with_its_path() -> None:
-    async with world(gate(returns=Approval)) as there:
+async def test_W3_every_problem_is_told_with_its_path(store_url: str) -> None:
+    async with world(gate(returns=Approval), store_url) as there:
         await there.start("gate", "a")
         receipt = await there.complete("a", {"approved": 1, "reason": 2, "at": 7}, check=False)
         assert receipt.reason is not None
         assert all(path in receipt.reason for path in ("$.approved", "$.reason", "$.at"))
 
 
-async def test_W3_a_choice_of_words_is_a_schema() -> None:
-    async with world(gate(returns=Literal["yes", "no"])) as there:
+async def test_W3_a_choice_of_words_is_a_schema(store_url: str) -> None:
+    async with world(gate(returns=Literal["yes", "no"]), store_url) as there:
         run = await there.start("gate", "a")
         with pytest.raises(bide.BadInput):
             await there.complete("a", "maybe")
@@ -440,8 +440,10 @@ async def test_W3_an_enum_and_a_union_are_checked_and_read_back(
         (7, "Type '7' is not supported"),
     ],
 )
-async def test_W3_what_is_no_schema_fails_the_run_before_anybody_is_asked(returns: Any, why: str) -> None:
-    async with world(gate(returns=returns)) as there:
+async def test_W3_what_is_no_schema_fails_the_run_before_anybody_is_asked(
+    store_url: str, returns: Any, why: str
+) -> None:
+    async with world(gate(returns=returns), store_url) as there:
         run = await there.start("gate", "a")
         info = await there.get(run.id)
         assert (info.status, info.attempt) == ("failed", 0)

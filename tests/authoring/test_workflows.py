@@ -150,7 +150,9 @@ async def test_F1_a_plain_function_runs_in_a_thread_and_an_async_one_on_the_engi
     ("fn", "says"),
     [(wrong, "int"), (unreadable, "lock"), (lambda: object(), "cannot be stored"), (lambda: {1: object()}, "")],
 )
-async def test_F1_a_result_that_cannot_be_stored_or_read_back_fails_the_step_at_once(fn: Any, says: str) -> None:
+async def test_F1_a_result_that_cannot_be_stored_or_read_back_fails_the_step_at_once(
+    store_url: str, fn: Any, says: str
+) -> None:
     app = bide.App()
 
     @app.workflow("odd")
@@ -161,7 +163,7 @@ async def test_F1_a_result_that_cannot_be_stored_or_read_back_fails_the_step_at_
             return [error.step, error.attempts, error.message]
         return []
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         step, attempts, message = await there.result((await there.start("odd")).id)
         assert (step, attempts) == ("bad", 1)
         assert says in message
@@ -274,7 +276,7 @@ async def test_F1_what_a_step_sets_in_its_context_is_seen_by_no_other() -> None:
         assert await there.result((await there.start("context")).id) == ["nobody a", "nobody b", "nobody"]
 
 
-async def test_F1_a_step_that_cancels_what_it_does_itself_goes_on_and_so_does_the_run() -> None:
+async def test_F1_a_step_that_cancels_what_it_does_itself_goes_on_and_so_does_the_run(store_url: str) -> None:
     app = bide.App()
 
     async def within_a_limit() -> str:
@@ -305,7 +307,7 @@ async def test_F1_a_step_that_cancels_what_it_does_itself_goes_on_and_so_does_th
             said.append(error.error_type)
         return said
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         run = await there.start("cancels")
         assert await there.result(run.id) == ["limited", "swallowed", "CancelledError"]
 
@@ -395,7 +397,7 @@ async def test_F3_fifty_waits_behind_a_semaphore_replay_the_same_in_whatever_ord
         assert longer[: len(shorter)] == shorter
 
 
-async def test_F3_results_are_handed_over_one_at_a_time_live_as_in_a_replay() -> None:
+async def test_F3_results_are_handed_over_one_at_a_time_live_as_in_a_replay(store_url: str) -> None:
     app, both = bide.App(), threading.Barrier(2, timeout=60)
 
     def meet() -> None:
@@ -417,7 +419,7 @@ async def test_F3_results_are_handed_over_one_at_a_time_live_as_in_a_replay() ->
         await step.sleep("pause", "1h")
         return found
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         for _ in range(10):
             run = await there.start("race")
             await there.advance("1h")
@@ -578,14 +580,14 @@ async def test_F3_a_timer_that_the_body_cancelled_is_withdrawn(store_url: str) -
         assert await there.result(run.id) == "ok"
 
 
-async def test_F3_a_sleep_without_end_parks_for_ever() -> None:
+async def test_F3_a_sleep_without_end_parks_for_ever(store_url: str) -> None:
     app = bide.App()
 
     @app.workflow("forever")
     async def forever(step: Step) -> None:
         await asyncio.sleep(float("inf"))
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         run = await there.start("forever")
         await there.advance("365d")
         assert (await there.get(run.id)).status == "waiting"
@@ -627,14 +629,14 @@ async def test_F3_what_belongs_into_a_step_is_refused_in_the_body_and_never_retr
         assert info.error.code == "NotInAStep"
 
 
-async def test_F3_awaiting_what_nothing_will_ever_complete_fails_the_run_and_says_so() -> None:
+async def test_F3_awaiting_what_nothing_will_ever_complete_fails_the_run_and_says_so(store_url: str) -> None:
     app = bide.App()
 
     @app.workflow("foreign")
     async def foreign(step: Step) -> None:
         await asyncio.get_running_loop().create_future()
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         info = await there.get((await there.start("foreign")).id)
         assert (info.status, info.attempt, str(info.error)) == (
             "failed",
@@ -775,7 +777,7 @@ async def test_F14_a_child_that_stopped_raises_RunStoppedError(store_url: str) -
         assert (child.status, "sold out" in str(child.error)) == ("stopped", True)
 
 
-async def test_F14_a_child_that_cannot_be_started_fails_the_parent_at_once() -> None:
+async def test_F14_a_child_that_cannot_be_started_fails_the_parent_at_once(store_url: str) -> None:
     app = bide.App()
 
     @app.workflow("child")
@@ -785,7 +787,7 @@ async def test_F14_a_child_that_cannot_be_started_fails_the_parent_at_once() -> 
     async def parent(step: Step) -> None:
         await step.invoke("bad", child.name, {"amount": "many"})
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         info = await there.get((await there.start("parent")).id)
         assert (info.status, info.attempt) == ("failed", 0)
         assert info.error is not None
@@ -863,14 +865,14 @@ async def test_F15_a_bare_except_in_a_loop_cannot_break_suspension(store_url: st
         gc.collect()
 
 
-async def test_F15_a_step_used_after_its_turn_never_returns_and_changes_nothing() -> None:
+async def test_F15_a_step_used_after_its_turn_never_returns_and_changes_nothing(store_url: str) -> None:
     app, kept = bide.App(), list[Step]()
 
     @app.workflow("leaks")
     async def leaks(step: Step) -> None:
         kept.append(step)
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         run = await there.start("leaks")
         before = await there.ledger(run.id)
         waiting = kept[0].run("late", nothing)
@@ -1033,7 +1035,7 @@ class Odd(BaseException):
 
 @pytest.mark.parametrize("error", [Odd, SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit])
 @pytest.mark.parametrize("where", ["body", "task", "async step", "step"])
-async def test_F16_whatever_user_code_raises_becomes_the_runs_error(error: Any, where: str) -> None:
+async def test_F16_whatever_user_code_raises_becomes_the_runs_error(store_url: str, error: Any, where: str) -> None:
     app = bide.App()
 
     def raises() -> None:
@@ -1054,7 +1056,7 @@ async def test_F16_whatever_user_code_raises_becomes_the_runs_error(error: Any, 
             case _:
                 await step.run("raises", later)
 
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         info = await there.get((await there.start("odd")).id)
         assert info.status == "failed"
         assert info.error is not None
@@ -1221,7 +1223,7 @@ async def test_F17_a_stored_answer_or_input_that_no_longer_decodes_is_a_mismatch
         assert await there.result(run.id) == 7
 
 
-async def test_F17_an_input_that_no_longer_fits_its_parameter_is_a_mismatch() -> None:
+async def test_F17_an_input_that_no_longer_fits_its_parameter_is_a_mismatch(store_url: str) -> None:
     old, new = bide.App(), bide.App()
 
     async def body(step: Step, input: Any) -> None:
@@ -1231,7 +1233,7 @@ async def test_F17_an_input_that_no_longer_fits_its_parameter_is_a_mismatch() ->
 
     old.workflow("order")(body)
     new.workflow("order")(typed)
-    async with world(old) as there:
+    async with world(old, store_url) as there:
         run = await there.start("order", {"sum": 1})
         there.runtime.registry = new.registry
         there.engine.runtime.registry = new.registry

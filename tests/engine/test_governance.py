@@ -156,9 +156,9 @@ async def test_G1_a_timeout_is_not_denied_but_the_resumption_after_it_is(store_u
         assert (await there.get(run.id)).status == "failed"
 
 
-async def test_G1_a_policy_sees_the_action_the_principal_the_run_and_the_wait() -> None:
+async def test_G1_a_policy_sees_the_action_the_principal_the_run_and_the_wait(store_url: str) -> None:
     seen: list[bide.Action] = []
-    async with world(governed(seen.append)) as there:
+    async with world(governed(seen.append), store_url) as there:
         run = await there.start("payout", 5, correlation_key="payout:5", tags={"team": "eu"})
         start, suspend = seen
         assert (start.kind, start.data, start.definition, start.principal) == ("start", 5, "payout", "client")
@@ -172,44 +172,44 @@ async def test_G1_a_policy_sees_the_action_the_principal_the_run_and_the_wait() 
         assert (answer.definition, resume.wait_kind) == ("order", "signals")
 
 
-async def test_G1_what_a_policy_notes_stands_in_the_ledger() -> None:
-    async with world(governed(lambda action: bide.Allow("below the limit"))) as there:
+async def test_G1_what_a_policy_notes_stands_in_the_ledger(store_url: str) -> None:
+    async with world(governed(lambda action: bide.Allow("below the limit")), store_url) as there:
         run = await there.start("order")
         assert (await there.ledger(run.id))[0].data["policy"] == "below the limit"
 
 
-async def test_G1_every_policy_must_allow_and_may_be_async() -> None:
+async def test_G1_every_policy_must_allow_and_may_be_async(store_url: str) -> None:
     async def later(action: bide.Action) -> bide.Deny:
         return bide.Deny("the second one said no")
 
-    async with world(governed(lambda action: True, later)) as there:
+    async with world(governed(lambda action: True, later), store_url) as there:
         with pytest.raises(bide.PolicyDenied, match="the second one"):
             await there.start("order")
 
 
 @pytest.mark.parametrize("said", [False, "yes", 0, []])
-async def test_G1_what_is_no_verdict_denies(said: object) -> None:
-    async with world(governed(lambda action: said)) as there:
+async def test_G1_what_is_no_verdict_denies(store_url: str, said: object) -> None:
+    async with world(governed(lambda action: said), store_url) as there:
         with pytest.raises(bide.PolicyDenied):
             await there.start("order")
 
 
-async def test_G1_a_policy_that_breaks_denies() -> None:
+async def test_G1_a_policy_that_breaks_denies(store_url: str) -> None:
     def broken(action: bide.Action) -> bool:
         raise LookupError("a password is in this text")
 
-    async with world(governed(broken)) as there:
+    async with world(governed(broken), store_url) as there:
         with pytest.raises(bide.PolicyDenied, match="LookupError") as denied:
             await there.start("order")
         assert "password" not in str(denied.value)
 
 
-async def test_G1_declared_rules_are_tried_in_their_order() -> None:
+async def test_G1_declared_rules_are_tried_in_their_order(store_url: str) -> None:
     rules = [
         bide.Rule(bide.Allow(), principals=("cli", "key:ops*")),
         bide.Rule(bide.Deny("only operators"), actions=("cancel",), definitions=("pay*",)),
     ]
-    async with world(governed(rules)) as there:
+    async with world(governed(rules), store_url) as there:
         run, order = await there.start("payout", 1), await there.start("order")
         with pytest.raises(bide.PolicyDenied, match="only operators"):
             await there.cancel(run.id)
@@ -362,8 +362,8 @@ async def test_G1_a_start_that_is_not_approved_does_not_happen(store_url: str) -
         assert [run.definition for run in await there.runs()] == ["bide.approval"]
 
 
-async def test_G1_an_approval_that_nobody_gives_ends_in_time() -> None:
-    async with world(governed(asks("start"))) as there:
+async def test_G1_an_approval_that_nobody_gives_ends_in_time(store_url: str) -> None:
+    async with world(governed(asks("start")), store_url) as there:
         approval = await approval_of(there, there.start("payout", 5))
         await there.advance("2d")
         assert (await there.result(approval))["reason"] == "nobody answered in time"
@@ -570,12 +570,12 @@ async def test_G1_every_action_in_every_style(store_url: str, definition: str, t
         (lambda rows: rows.wait_external("one", transport="interaction-api", timeout="1h"), 1, [("request", "one")]),
     ],
 )
-async def test_G1_what_a_pipeline_parks_on_is_asked_about(build: Any, input: Any, asked: Any) -> None:
+async def test_G1_what_a_pipeline_parks_on_is_asked_about(store_url: str, build: Any, input: Any, asked: Any) -> None:
     """Its waits, and its own work on items; once for a stream, and not where nothing is parked on."""
     app, seen = bide.App(), list[bide.Action]()
     app.policy(seen.append)
     build(app.pipeline("rows"))
-    async with world(app) as there:
+    async with world(app, store_url) as there:
         await there.start("rows", input)
         assert [(action.wait_kind, action.step) for action in seen if action.kind == "suspend"] == asked
 

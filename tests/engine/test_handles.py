@@ -75,23 +75,23 @@ async def test_a_handle_gives_the_result_as_the_type_that_the_workflow_returns(s
         assert await (await world.start(nothing)).result() is None  # type: ignore[func-returns-value]  # a result too
 
 
-async def test_a_handle_by_name_gives_plain_values() -> None:
-    async with bide.testing.world(app) as world:
+async def test_a_handle_by_name_gives_plain_values(store_url: str) -> None:
+    async with bide.testing.world(app, store_url) as world:
         run = await world.start("place-order", {"item": "tea", "price": "3.50"})
         assert await run.result() == {"order": {"item": "tea", "price": "3.50"}, "paid": True}
         assert await world.result(run.id) == await run.result()
 
 
-async def test_a_result_that_is_not_what_the_workflow_says_is_told_and_can_still_be_read() -> None:
-    async with bide.testing.world(app) as world:
+async def test_a_result_that_is_not_what_the_workflow_says_is_told_and_can_still_be_read(store_url: str) -> None:
+    async with bide.testing.world(app, store_url) as world:
         run = await world.start(liar)
         with pytest.raises(bide.HistoryMismatch, match=r"cannot be read as int, which is what 'liar' says it returns"):
             await run.result()
         assert (await world.get(run.id)).result == "seven"
 
 
-async def test_an_end_without_a_result_is_an_error_whatever_the_type() -> None:
-    async with bide.testing.world(app) as world:
+async def test_an_end_without_a_result_is_an_error_whatever_the_type(store_url: str) -> None:
+    async with bide.testing.world(app, store_url) as world:
         run = await world.start(never)
         with pytest.raises(bide.RunFailedError, match="as it says"):
             await run.result()
@@ -114,8 +114,8 @@ async def test_the_run_that_holds_the_key_is_given_with_its_type(store_url: str)
         assert await second.result() == Placed(ORDER, paid=False)
 
 
-async def test_a_run_of_another_definition_that_holds_the_key_is_not_read_as_this_one() -> None:
-    async with bide.testing.world(app) as world:
+async def test_a_run_of_another_definition_that_holds_the_key_is_not_read_as_this_one(store_url: str) -> None:
+    async with bide.testing.world(app, store_url) as world:
         held = await world.start(slow, ORDER, correlation_key="order:1")
         other: bide.Run[Any] = await world.start(invoice, ORDER, correlation_key="order:1", if_exists="return")
         assert other.id == held.id
@@ -123,10 +123,10 @@ async def test_a_run_of_another_definition_that_holds_the_key_is_not_read_as_thi
         assert await other.result() == {"order": {"item": "tea", "price": "3.50"}, "paid": False}
 
 
-async def test_what_is_no_definition_is_refused_before_anything_is_stored() -> None:
+async def test_what_is_no_definition_is_refused_before_anything_is_stored(store_url: str) -> None:
     async def plain(step: bide.Step) -> None: ...
 
-    async with bide.testing.world(app) as world:
+    async with bide.testing.world(app, store_url) as world:
         with pytest.raises(bide.BadInput, match=r"is no definition; give its name, or what @app.machine or @app.workf"):
             await world.start(plain)  # type: ignore[call-overload]  # checkers refuse it too
         assert await world.runs() == []

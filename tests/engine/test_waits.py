@@ -55,8 +55,8 @@ def waiting_app(**options: Any) -> bide.App:
         (timedelta(days=400), timedelta(days=400)),
     ],
 )
-async def test_W1_a_timeout_is_written_in_many_forms(timeout: Any, length: timedelta) -> None:
-    async with world(waiting_app(timeout=timeout)) as w:
+async def test_W1_a_timeout_is_written_in_many_forms(store_url: str, timeout: Any, length: timedelta) -> None:
+    async with world(waiting_app(timeout=timeout), store_url) as w:
         run = await w.start("order")
         assert (await w.waits(run_id=run.id))[0].deadline == w.now + length
         w.clock.set(w.now + length - timedelta(microseconds=1))
@@ -131,8 +131,8 @@ async def test_W1_what_people_see_of_a_wait_is_kept_with_it(store_url: str) -> N
 
 
 @pytest.mark.parametrize("timeout", ["soon", -1, "-5m", float("nan"), [], datetime(2030, 1, 1)])  # noqa: DTZ001
-async def test_W1_a_timeout_that_says_no_time_fails_the_run_clearly(timeout: Any) -> None:
-    async with world(waiting_app(timeout=timeout)) as w:
+async def test_W1_a_timeout_that_says_no_time_fails_the_run_clearly(store_url: str, timeout: Any) -> None:
+    async with world(waiting_app(timeout=timeout), store_url) as w:
         run = await w.start("order")
         assert run.status == "failed"
         assert run.info.error is not None
@@ -241,8 +241,8 @@ async def test_W2_a_join_times_out_by_the_same_policies(store_url: str) -> None:
         assert failed.code == "AWAIT_TIMEOUT"
 
 
-async def test_W2_the_step_that_a_timeout_leads_to_must_exist() -> None:
-    async with world(waiting_app(timeout="1h", on_timeout="nowhere")) as w:
+async def test_W2_the_step_that_a_timeout_leads_to_must_exist(store_url: str) -> None:
+    async with world(waiting_app(timeout="1h", on_timeout="nowhere"), store_url) as w:
         run = await w.start("order")
         assert run.info.error is not None
         assert run.info.error.code == "BadOutcome"
