@@ -18,7 +18,7 @@ from bide.stores.sqlite.connection import connect_to_write
 from bide.stores.sqlite.schema import migrate
 
 MEMORY = Path("/dev/shm")
-ENOUGH_BYTES = 512 * 1024 * 1024  # containers may have very little of it
+ENOUGH_BYTES = 1024 * 1024 * 1024  # containers may have very little of it
 
 
 @contextlib.contextmanager
