@@ -29,7 +29,8 @@ else:  # generic in its stubs only
     Connection = asyncpg.Connection
 Step = Callable[[Connection, dict[str, Any]], Awaitable[object]]
 
-POLL_SECONDS = 0.001
+POLL_SECONDS = 0.001  # the first time; twice as long each time after that, so that a slow server is not kept busy by it
+LONGEST_POLL_SECONDS = 0.05
 PATIENCE_SECONDS = 120.0
 REPLAYS = 5
 
@@ -317,13 +318,15 @@ class _Stage:
 
         With *is_deadlocked* that is so already, and the server's intervention is waited for first.
         """
+        pause = POLL_SECONDS
         async with asyncio.timeout(PATIENCE_SECONDS):
             while moving := [session for session in running if session.is_moving]:
                 changed.clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), POLL_SECONDS)
+                    await asyncio.wait_for(changed.wait(), pause)
                     is_deadlocked = False
                     continue
+                pause = min(2 * pause, LONGEST_POLL_SECONDS)
                 if not is_deadlocked and await self._all_blocked(moving, running):
                     return
 
