@@ -30,6 +30,9 @@ class Patience:
     farewell: float = 2.0  # after an answer that came before the whole request did
 
 
+PATIENT = Patience()
+
+
 class Config(uvicorn.Config):
     """With the door that all connections of a server come through, and how long they may take."""
 
@@ -198,7 +201,7 @@ def listener(
     *,
     grace: float = 10.0,
     per_address: int = 0,
-    patience: Patience = Patience(),  # noqa: B008  # it cannot be changed
+    patience: Patience = PATIENT,
 ) -> Listener:
     """A server for the application; nothing is opened yet. It writes no access log: paths may be resume links (T11).
 
