@@ -5,10 +5,15 @@ from __future__ import annotations
 import shutil
 import tempfile
 
+import hypothesis
 import pytest
 
 from tests.support.files import quick_folder
 from tests.support.kinds import place_of
+
+# How long an example takes says more of the machine than of bide.
+hypothesis.settings.register_profile("bide", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("bide")
 
 pytest_plugins = ["tests.support.fixtures"]
 
