@@ -185,11 +185,13 @@ def test_explain_tells_of_what_was_refused(bide: Bide) -> None:
 
 
 def test_what_could_not_be_used_is_listed_page_by_page(bide: Bide) -> None:
+    ended = bide.start("echo")
     for no in range(3):
-        bide("signal", "nobody", f"late-{no}")
+        bide("signal", ended, f"late-{no}")
     whole = bide("unused", "--json").json["items"]
+    assert len(whole) == 3
     first = bide("unused", "--limit", "2", "--json").json
-    assert f"--cursor {first['next_cursor']}" in bide("unused", "--limit", "2").out
+    assert f"--cursor {first['next_cursor']}" in bide("unused", "--limit", "2").err
     second = bide("unused", "--limit", "2", "--cursor", first["next_cursor"], "--json").json
     assert (first["items"] + second["items"], second["next_cursor"]) == (whole, None)
     assert bide("unused", "--limit", "1001").code == 2

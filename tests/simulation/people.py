@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import bide
+from bide.authoring.checks import MOST_LISTED
 from bide.core.durations import parse_duration
 from bide.core.records import OPEN_INTERACTION, OPEN_WAIT, run_of_wait
 from bide.testing.http import http_client
@@ -85,7 +86,7 @@ class People:
 
     async def some_task(self) -> bide.InteractionInfo | None:
         """Mostly one that is open."""
-        tasks = await self.client.interactions(status=None, limit=10_000)
+        tasks = await self.client.interactions(status=None, limit=MOST_LISTED)
         there = [task for task in tasks if task.status in OPEN_INTERACTION]
         chosen = there if self.rng.random() < 0.8 else tasks
         return self.rng.choice(chosen) if chosen else None
@@ -213,7 +214,9 @@ class People:
             return "nothing"
         token = self.rng.choice(list(links))
         run_id, key = links[token]
-        waits = [wait for wait in await self.client.waits(run_id=run_id, status=None, limit=10_000) if wait.step == key]
+        waits = [
+            wait for wait in await self.client.waits(run_id=run_id, status=None, limit=MOST_LISTED) if wait.step == key
+        ]
         wait = max(waits, key=number_of) if waits else None
         http = self.http_of(self.rng.randrange(len(self.simulation.processes)))
         if self.rng.random() < 0.2:
@@ -259,7 +262,7 @@ class People:
 
     async def some_wait(self, *kinds: str, beating: bool = False) -> bide.WaitInfo | None:
         """One of a story; mostly one that is open."""
-        waits: list[bide.WaitInfo] = await self.client.waits(status=None, limit=10_000)
+        waits: list[bide.WaitInfo] = await self.client.waits(status=None, limit=MOST_LISTED)
         waits = [
             wait
             for wait in waits
@@ -336,7 +339,7 @@ class People:
 
     async def check_rest(self) -> None:
         """W6, W9, W13: where nothing moves, no open wait has a moment that has passed."""
-        for wait in await self.client.waits(status="waiting", limit=10_000):
+        for wait in await self.client.waits(status="waiting", limit=MOST_LISTED):
             moments = [wait.deadline, wait.details.get("silent_at"), *(at for at, _ in wait.details.get("agenda", ()))]
             for moment in moments:
                 at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
@@ -348,7 +351,7 @@ class People:
             return
         tasks = {
             task.wait_id: task
-            for task in await self.client.interactions(run_id=ended.run.id, status=None, limit=10_000)
+            for task in await self.client.interactions(run_id=ended.run.id, status=None, limit=MOST_LISTED)
         }
         for wait in ended.waits:
             entries = [entry for entry in ended.entries if entry.data.get("wait") == number_of(wait)]

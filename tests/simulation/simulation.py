@@ -157,7 +157,7 @@ class Onlooker:
         return begun
 
     async def leaves(self, turn: object, run_id: str, key: str, token: str) -> None:
-        waits = await self.client.waits(run_id=run_id, status=None, limit=10_000)
+        waits = await self.client.waits(run_id=run_id, status=None, limit=MOST_LISTED)
         if await self._is_current(run_id) and key not in {wait.step for wait in waits}:
             self.complain(f"the token of {key} leaves {run_id}, which has no such wait (law 3)")
         self.links[token] = (run_id, key)
