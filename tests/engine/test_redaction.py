@@ -20,7 +20,7 @@ from bide.server import ENDPOINTS
 from bide.testing import World, world
 
 CANARY = "4111-canary-1111"
-NUMBER = 73519
+NUMBER = 7_351_904_428_173_519  # too long to stand in a hash by chance
 
 
 class Card(TypedDict):
