@@ -238,20 +238,21 @@ class DefinitionNotFound(NotFound):
 
     >>> print(DefinitionNotFound("ordr", ("order", "refund")))
     no definition is called 'ordr' in this app; registered are: order, refund
-    >>> print(DefinitionNotFound("order@2", ("order", "refund")))
-    'order' is registered in this app, but no version '2' of it
+    >>> print(DefinitionNotFound("order@3", ("order", "refund"), ("1", "2")))
+    'order' is registered in this app, but no version '3' of it; there are: 1, 2
     """
 
     code = "definition_not_found"
 
-    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
-        super().__init__(name, known)
-        self.name, self.known = name, known
+    def __init__(self, name: str, known: tuple[str, ...] = (), versions: tuple[str, ...] = ()) -> None:
+        super().__init__(name, known, versions)
+        self.name, self.known, self.versions = name, known, versions
 
     def __str__(self) -> str:
         name, _, version = self.name.rpartition("@")
         if name in self.known:
-            return f"{name!r} is registered in this app, but no version {version!r} of it"
+            there = f"; there are: {', '.join(self.versions)}" if self.versions else ""
+            return f"{name!r} is registered in this app, but no version {version!r} of it{there}"
         known = ", ".join(self.known) or "none"
         return f"no definition is called {self.name!r} in this app; registered are: {known}"
 

@@ -83,7 +83,7 @@ async def test_an_unknown_definition_is_refused_with_those_that_there_are(store_
 
 async def test_an_unknown_version_is_refused_by_name_and_version(store_url: str) -> None:
     async with world(app, store=store_url) as there:
-        with pytest.raises(bide.DefinitionNotFound, match="no version '9'"):
+        with pytest.raises(bide.DefinitionNotFound, match="no version '9' of it; there are: 1"):
             await there.start("order", version="9")
 
 

@@ -455,6 +455,18 @@ async def test_W5_a_link_that_leads_nowhere_tells_people_what_to_do(store_url: s
         assert (over.status_code, "ask whoever sent you the link" in over.text) == (410, True)
 
 
+async def test_W5_a_link_works_with_a_slash_at_its_end(store_url: str) -> None:
+    """W5: programs that show mail add one."""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w)
+        http = anonymous(w)
+        assert (await http.get(f"{path}/")).status_code == 200
+        assert (await http.post(f"{path}/", json={"approved": True})).status_code == 200
+        assert (await http.get(f"{path}//")).status_code == 404
+        await reach(w, run_id)
+        assert await w.result(run_id) is True
+
+
 async def test_a_form_of_another_site_or_without_our_page_is_refused(store_url: str) -> None:
     """T17, T18: no nonce, no answer; no choice, no answer; another origin, no answer."""
     async with world(app, store_url) as w:

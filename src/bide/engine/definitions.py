@@ -171,8 +171,12 @@ class Registry:
     def get(self, name: str, version: str | None = None) -> Definition:
         found = self._newest.get(name) if version is None else self._all.get((name, version))
         if found is None:
-            raise DefinitionNotFound(name if version is None else f"{name}@{version}", tuple(sorted(self._newest)))
+            wanted = name if version is None else f"{name}@{version}"
+            raise DefinitionNotFound(wanted, tuple(sorted(self._newest)), self._versions(name))
         return found
+
+    def _versions(self, name: str) -> tuple[str, ...]:
+        return tuple(sorted(version for known, version in self._all if known == name))
 
     def find(self, name: str, version: str) -> Definition | None:
         return self._all.get((name, version))

@@ -222,6 +222,8 @@ def _segments(scope: Scope) -> tuple[str, ...]:
     mounted = root_path.rstrip("/").count("/") if root_path else 0
     try:
         parts = raw.partition(b"?")[0].decode("ascii").split("/")[1 + mounted :]
+        if parts[:1] == ["resume"] and not parts[-1]:
+            parts.pop()  # a person's link, to which a program that shows mail may add a slash
         return tuple(parts) if b"%" not in raw else tuple(unquote(part, errors="strict") for part in parts)
     except UnicodeDecodeError:
         raise Refusal(404, "not_found", "there is nothing here; see /docs") from None
