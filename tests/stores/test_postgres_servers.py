@@ -6,7 +6,7 @@ import asyncio
 import re
 import secrets
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -35,7 +35,15 @@ from bide.testing.store_contract.making import (
     started,
     woken,
 )
-from tests.support.postgres import PostgresServer, available_postgres, connect, split_schema, temporary_folder
+from tests.support.postgres import (
+    PostgresServer,
+    Server,
+    available_postgres,
+    connect,
+    own_database,
+    split_schema,
+    temporary_folder,
+)
 from tests.support.proxy import CuttingProxy, PoolingProxy
 from tests.support.staging import until
 
@@ -295,12 +303,19 @@ async def left_behind(url: str, pooler: PoolingProxy) -> list[tuple[str, str]]:
 # Processes that stand still
 
 
+@pytest.fixture
+def own_database_url(postgres_server: Server) -> Iterator[str]:
+    """Where other tests have no sessions that could be taken for those of a process that stands still."""
+    with own_database(postgres_server) as url:
+        yield url
+
+
 async def test_D6_what_a_process_keeps_locked_that_stopped_in_the_middle_of_a_commit_is_freed(
-    postgres_url: str,
+    own_database_url: str,
 ) -> None:
     """The driver prepares a statement and executes it in two messages: between them no timeout of the server counts."""
-    address = parse(postgres_url)
-    store = PostgresStore(postgres_url, migrate=True)
+    address = parse(own_database_url)
+    store = PostgresStore(own_database_url, migrate=True)
     await store.open()
     await started(store, "run_1")
     stopped = await Sessions(address, 1, "stopped").connect()
@@ -316,8 +331,8 @@ async def test_D6_what_a_process_keeps_locked_that_stopped_in_the_middle_of_a_co
     await store.close()
 
 
-async def test_D6_a_program_that_takes_its_time_in_its_own_transaction_is_left_alone(postgres_url: str) -> None:
-    store = PostgresStore(postgres_url, migrate=True)
+async def test_D6_a_program_that_takes_its_time_in_its_own_transaction_is_left_alone(own_database_url: str) -> None:
+    store = PostgresStore(own_database_url, migrate=True)
     await store.open()
     async with store.connection() as own:
         await own.fetch("SELECT 1")

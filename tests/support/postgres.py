@@ -292,6 +292,18 @@ def fresh_schema(url: str) -> Iterator[str]:
             connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
 
 
+@contextlib.contextmanager
+def own_database(server: Server) -> Iterator[str]:
+    """The URL of an empty database of its own, for what would meddle with the sessions of other tests."""
+    name = sql.Identifier(database := f"bide_{secrets.token_hex(6)}")
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(name))
+        try:
+            yield server.url(database)
+        finally:
+            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
 def split_schema(url: str) -> tuple[str, str | None]:
     """The URL without its `schema` parameter, as drivers take it, and the schema if there is one."""
     parts = urlsplit(url)
