@@ -14,6 +14,7 @@ import bide
 from bide.core.commands import AnyCommand, CommitTurn, Offer
 from bide.core.records import RunId, RunStatus
 from bide.engine.engine import Engine
+from bide.engine.garbage import HELD_BY_TURN
 from bide.errors import StoreUnavailable
 from bide.stores.interface import Executed
 from tests.support.counting import CountingStore, counted
@@ -204,8 +205,8 @@ async def test_an_end_that_comes_during_a_look_is_heard_of(store_url: str, monke
 
 async def test_the_garbage_collector_looks_less_often_while_an_engine_runs(store_url: str) -> None:
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
-    async with counting_engine(store_url, gc_threshold=before[0] + 1000):
-        assert gc.get_threshold() == (before[0] + 1000, *before[1:])
+    async with counting_engine(store_url, gc_threshold=before[0] + 1000, concurrency=50):
+        assert gc.get_threshold() == (before[0] + 1000 + 50 * HELD_BY_TURN, *before[1:])
         assert gc.get_freeze_count() > frozen, "and not at what was there before"
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() <= frozen

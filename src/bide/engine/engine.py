@@ -45,7 +45,7 @@ CHORES_AT_ONCE = 20
 CHILDREN_AT_ONCE = 100
 DELETED_AT_ONCE = 200
 MOST_UNUSED = 10_000  # of a workspace (S12)
-LOOK_SLOTS = 100  # on offer where nothing is expected to be due: commits that come meanwhile need the others
+LOOK_SLOTS = 10  # on offer where nothing is expected to be due: commits that come meanwhile need the others
 FULL_PAUSE = 0.05  # between two looks of an engine that has no free slot
 STUCK_PAUSE = 0.02  # something is due and did not move: a rival has it, or it cannot be done. No reason to spin
 UNKNOWN_DEFINITION_DELAY = timedelta(seconds=5)
@@ -105,7 +105,7 @@ class Engine:
         self._loop_task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         self._heartbeat: Heartbeat | None = None
-        self._collector = Collector(self.settings.gc_threshold)
+        self._collector = Collector(self.settings.gc_threshold, self.settings.concurrency)
         self._retention_at = 0.0
         self._freed_at = -math.inf
         self._reached: dict[str, RunId] = {}  # the last child of the page that each unfinished chore is at
