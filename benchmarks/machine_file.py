@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -95,32 +96,35 @@ def asking_app(url: str, **settings: Any) -> bide.App:
 
 
 async def _cycles(places: Places, kind: Kind, scale: Scale) -> dict[str, Any]:
-    """In turns, so that whatever else the computer does hits both."""
+    """Round by round in turns, so that whatever else the computer does hits all of them alike."""
     programs = (cycle_app, asking_app, machine_file_app)
-    took: dict[Any, list[float]] = {make: [] for make in programs}
-    for _ in range(scale.rounds):
-        for make in programs:
-            took[make].append(await _cpu_seconds(make, await places.store(kind), scale.file_cycles))
-    machine, workflow, file = (median(took[make]) / scale.file_cycles * 1e6 for make in programs)
+    async with AsyncExitStack() as stack:
+        sides = [await stack.enter_async_context(_running(make, await places.store(kind))) for make in programs]
+        for engine, client in sides:
+            await _round(engine, client, AT_ONCE)
+        rounds = scale.rounds * scale.file_cycles // AT_ONCE
+        took = [[await _round(engine, client, AT_ONCE) for engine, client in sides] for _ in range(rounds)]
+    machine, workflow, file = (median(seconds) / AT_ONCE * 1e6 for seconds in zip(*took, strict=True))
     return {
-        "cycles": scale.file_cycles,
+        "cycles": rounds * AT_ONCE,
         "cpu_us": round(file),
         "machine_cpu_us": round(machine),
         "workflow_cpu_us": round(workflow),
-        "ratio_to_machine": round(file / machine, 2),
-        "ratio_to_workflow": round(file / workflow, 2),
+        "ratio_to_machine": round(median(file / machine for machine, _, file in took), 2),
+        "ratio_to_workflow": round(median(file / workflow for _, workflow, file in took), 2),
     }
 
 
-async def _cpu_seconds(make: Callable[..., bide.App], store: str, cycles: int) -> float:
-    """Of rounds in which all runs are parked, then answered, then done; looking up whom to answer is not counted."""
+@asynccontextmanager
+async def _running(make: Callable[..., bide.App], store: str) -> AsyncIterator[tuple[Engine, bide.Client]]:
     app = make(store, concurrency=AT_ONCE, batch=AT_ONCE)
     async with app.engine() as engine:
-        await _round(engine, app.client(), AT_ONCE)
-        return sum([await _round(engine, app.client(), AT_ONCE) for _ in range(cycles // AT_ONCE)])
+        yield engine, app.client()
 
 
 async def _round(engine: Engine, client: bide.Client, size: int) -> float:
+    """Seconds of the processor in which all runs are parked, then answered, then done; looking up whom to answer is not
+    counted."""
     began = time.process_time()
     runs = await asyncio.gather(*(client.start("cycle", ORDER) for _ in range(size)))
     await idle(engine)
