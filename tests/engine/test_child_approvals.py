@@ -89,6 +89,7 @@ async def test_G1_a_parent_waits_until_its_child_is_approved(store_url: str) -> 
         assert await there.runs(definition="payout") == []
         [task] = await there.interactions(assignee="ann")
         assert (task.title, task.payload["data"]) == ("payout?", {"amount": 5, "waits": True})
+        assert "(payout, once it is approved) is waiting" in str(await there.client().explain(run.id))
         await judge(there, True)
         [child] = await there.runs(definition="payout")
         assert (await there.get(run.id)).status == "waiting"

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from bide.core.agenda import planned, silent_at, terms
+from bide.core.approvals import APPROVAL
 from bide.core.durations import LATEST
 from bide.core.exchanging import INTERACTION_API, terms_of
 from bide.core.expressions import example_of
@@ -286,7 +287,7 @@ class _Parked:
         live = [child for child in self.facts.children if child.parent_wait == wait.no and child.status not in FINAL]
         for child in live[:SHOWN]:
             held = f", held as {child.held}" if child.held else ""
-            yield f"Child {child.id} ({child.definition}) is {child.status}{held}, step {child.step!r}."
+            yield f"Child {child.id} ({_kind_of(child)}) is {child.status}{held}, step {child.step!r}."
         if len(live) > SHOWN:
             yield f"{len(live) - SHOWN} more children have not ended."
         if live:
@@ -419,6 +420,13 @@ def _counts(unit: Unit | None) -> str:
     said += [f"{unit.rejected} came to nothing"] if unit.rejected else []
     said += [f"{unit.expected - unit.handed} are not sent yet"] if unit.handed < unit.expected else []
     return f": {', '.join(said)}"
+
+
+def _kind_of(child: Run) -> str:
+    """Its definition; of a run that asks first whether another may be started (G1), that of the other."""
+    if child.definition != APPROVAL:
+        return child.definition
+    return f"{msgspec.json.decode(child.input)['target']}, once it is approved"
 
 
 def _count(number: int, one: str, many: str) -> str:
