@@ -22,7 +22,7 @@ demo-payments: $(READY)
 # Tests start bide in hundreds of processes: its modules are compiled once, whatever the environment says of that.
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(READY)
-	@$(BIN)/python -m pytest -n auto
+	@$(BIN)/python -m pytest -n auto --dist worksteal
 
 check: $(READY)
 	@$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 
@@ -34,17 +35,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.basetemp = f"{folder}/tests"
 
 
-# Those of them that take longest come first: no process is left with a long one when the others have nothing to do.
+# Tests that take long come first, the longest of them before the others: no process is left with a long one when the
+# others have nothing to do.
 LONG = (
-    "tests/typing/",
-    "tests/test_csv_payments.py",
-    "tests/test_demo.py",
     "tests/chaos/",
-    "tests/simulation/",
+    "tests/server/test_no_5xx.py",
+    "tests/server/test_schemathesis.py",
+    "tests/typing/",
+    "tests/core/test_schema.py",
+    "tests/transports/test_kafka.py",
     "tests/engine/test_processes.py",
+    "tests/simulation/",
     "tests/engine/test_kill_matrix.py",
     "tests/engine/test_killed_items.py",
-    "tests/server/test_schemathesis.py",
+    "tests/test_csv_payments.py",
+    "tests/test_demo.py",
     "tests/server/test_pages_in_a_browser.py",
     "tests/language/test_fuzz.py",
     "tests/stores/test_statement_orders",
@@ -54,5 +59,30 @@ LONG = (
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--dist worksteal` each process begins with a part of its own, as many tests as the others and in this
+    order, and takes from the end of what others have left when it is done: each part begins with its share of the long
+    tests. Those of one file stay together, for the servers they share."""
+    long = sorted((item for item in items if _place(item) < len(LONG)), key=_place)
+    others = [item for item in items if _place(item) == len(LONG)]
+    parts = int(getattr(config, "workerinput", {}).get("workercount", 1))
+    files = list(dict.fromkeys(item.path for item in long))
+    most = len(items) // parts
+    items.clear()
+    for at in range(parts):
+        share = [item for item in long if files.index(item.path) % parts == at]
+        rest = max(most - len(share), 0) if at < parts - 1 else len(others)
+        items += share + others[:rest]
+        del others[:rest]
+
+
+def _place(item: pytest.Item) -> int:
+    return next((at for at, beginning in enumerate(LONG) if item.nodeid.startswith(beginning)), len(LONG))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """For `-n auto`, one more than there are cores: half of the time a test waits for a server or another process."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return 1 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
