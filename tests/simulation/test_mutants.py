@@ -202,39 +202,41 @@ def left_on_the_desk(patch: Patch) -> None:
     patch.setattr(moves, "close_all", lambda draft, wait, status: None)
 
 
-MUTANTS: list[tuple[Callable[[Patch], None], str]] = [
-    (lost_when_given_up, "was handed"),
-    (deaf_while_it_opens, "did not hear it"),
-    (deaf_to_patterns, "it should have"),
-    (lost_when_held, "was taken 0 times, and 0 times kept"),
-    (forgotten_keys, "given again was answered|it should be 200 duplicate"),
-    (counted_twice, "emitted again was answered"),
-    (asleep_for_good, "was not handed what became of"),
-    (unfenced, "held the run|I1 |I8|I9|epochs|handed|stored"),
-    (not_remembered, "again, whose result|completed 2 times|stored is"),
-    (forsaken, "I13"),
-    (ended_without_a_look, "was handed"),
-    (open_to_anybody, "it should be denied"),
-    (claimed_in_vain, "it should be denied"),
-    (without_veto, "it should be woke"),
-    (voted_twice, "it should be (duplicate|conflict)"),
-    (deaf_to_signs_of_life, "there was a sign of life"),
-    (moved_in_vain, "I11|nothing was done about"),
-    (escalated_to_nobody, "it was given to"),
-    (called_off_in_silence, "I4|was not handed what became of"),
-    (left_on_the_desk, "I5"),
+# With the first seed that finds it, as things are: it is tried first, and a change that makes it live on another way is
+# found by another one.
+MUTANTS: list[tuple[Callable[[Patch], None], int, str]] = [
+    (lost_when_given_up, 48, "was handed"),
+    (deaf_while_it_opens, 7, "did not hear it"),
+    (deaf_to_patterns, 0, "it should have"),
+    (lost_when_held, 20, "was taken 0 times, and 0 times kept"),
+    (forgotten_keys, 3, "given again was answered|it should be 200 duplicate"),
+    (counted_twice, 4, "emitted again was answered"),
+    (asleep_for_good, 115, "was not handed what became of"),
+    (unfenced, 28, "held the run|I1 |I8|I9|epochs|handed|stored"),
+    (not_remembered, 0, "again, whose result|completed 2 times|stored is"),
+    (forsaken, 4, "I13"),
+    (ended_without_a_look, 48, "was handed"),
+    (open_to_anybody, 7, "it should be denied"),
+    (claimed_in_vain, 85, "it should be denied"),
+    (without_veto, 7, "it should be woke"),
+    (voted_twice, 4, "it should be (duplicate|conflict)"),
+    (deaf_to_signs_of_life, 71, "there was a sign of life"),
+    (moved_in_vain, 3, "I11|nothing was done about"),
+    (escalated_to_nobody, 0, "it was given to"),
+    (called_off_in_silence, 0, "I4|was not handed what became of"),
+    (left_on_the_desk, 0, "I5"),
 ]
 
 
-@pytest.mark.parametrize(("mutate", "says"), MUTANTS, ids=[mutate.__name__ for mutate, _ in MUTANTS])
+@pytest.mark.parametrize(("mutate", "seed", "says"), MUTANTS, ids=[mutate.__name__ for mutate, _, _ in MUTANTS])
 async def test_the_simulation_finds_a_broken_rule(
-    monkeypatch: Patch, mutate: Callable[[Patch], None], says: str
+    monkeypatch: Patch, mutate: Callable[[Patch], None], seed: int, says: str
 ) -> None:
     mutate(monkeypatch)
     with pytest.raises(Broken, match=says):
-        await live_through(range(SEEDS))
+        await live_through([seed, *range(SEEDS)])
 
 
-async def live_through(seeds: range) -> None:
+async def live_through(seeds: Sequence[int]) -> None:
     for seed in seeds:
         await simulate(seed, length=LENGTH)
