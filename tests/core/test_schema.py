@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import json
 import typing
 from dataclasses import dataclass
@@ -163,6 +164,7 @@ TYPES = st.recursive(
 )
 
 
+@functools.cache  # to make them takes longer than to draw from them
 def _values(type_: Any) -> st.SearchStrategy[Any]:
     """Values that are likely to be near to what the type reads."""
     match typing.get_origin(type_):
@@ -179,6 +181,7 @@ def _values(type_: Any) -> st.SearchStrategy[Any]:
     return PLAIN | _objects()
 
 
+@functools.cache
 def _objects() -> st.SearchStrategy[Any]:
     inner = st.recursive(
         PLAIN,
