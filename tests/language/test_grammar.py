@@ -75,12 +75,17 @@ def differs(text: str) -> str | None:
     return None
 
 
+BEGINNING = re.compile(rf"^(?:{'|'.join(TABLE['machine'].values())}) \S", re.MULTILINE)
+
+
 def written(text: str) -> Iterator[str]:
     """The machine files that stand as texts in a Python program."""
+    if not any(f"{word} " in text for word in TABLE["machine"].values()):
+        return
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             dedented = textwrap.dedent(node.value)
-            if any(re.search(rf"^{forms} \S", dedented, re.MULTILINE) for forms in TABLE["machine"].values()):
+            if BEGINNING.search(dedented):
                 yield dedented
 
 
