@@ -6,9 +6,9 @@ WITH entry (run_id, seq, name) AS (
 )
 SELECT later.run_id, format('was cancelled, and its ledger goes on with %s', later.name)
   FROM entry AS cancelled
-  JOIN entry AS later
-    ON later.run_id = cancelled.run_id
+ CROSS JOIN entry AS later  -- in this order: few ledgers have a cancel, and all would be read again for each entry
+ WHERE later.run_id = cancelled.run_id
    AND later.seq > cancelled.seq
- WHERE cancelled.name = 'run_cancelled'
+   AND cancelled.name = 'run_cancelled'
    AND later.name IN ('run_claimed', 'step_committed', 'step_completed', 'step_failed', 'step_retried',
                       'run_suspended', 'signals_consumed', 'await_resume_released')
