@@ -144,6 +144,7 @@ class Registry:
         self._newest: dict[str, Definition] = {}
         self._all: dict[tuple[str, str], Definition] = {}
         self._declared: dict[str, list[Definition]] = {}  # by the names of the signals that they declare
+        self.workable: frozenset[str] = frozenset()  # the names of those whose items want work: asked at every look
         self.transports: dict[str, Transport] = {}
         self.notifiers: dict[str, Callable[..., Any]] = {}
         self.signatures: dict[str, MessageSignature] = {}
@@ -159,6 +160,8 @@ class Registry:
         self._all[key] = self._newest[definition.name] = definition
         for signal in definition.signals:
             self._declared.setdefault(signal, []).append(definition)
+        if isinstance(definition, Workable):
+            self.workable |= {definition.name}
 
     def add_transport(self, transport: Transport) -> None:
         """Make a transport known under its name; the same one again changes nothing."""

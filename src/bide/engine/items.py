@@ -55,7 +55,7 @@ class ItemWork:
     async def tick(self) -> bool:
         """Claim what is due and begin its work; whether anything was."""
         free = MOST_ITEMS - len(self._claims)
-        pipelines = self._workable()
+        pipelines = self.registry.workable
         if free <= 0 or not pipelines or self._engine.stopping:
             return False
         due = await self._engine.runtime.store.due_items(self._engine.queues, pipelines, min(free, ITEMS_AT_ONCE))
@@ -67,7 +67,7 @@ class ItemWork:
 
     def offer(self) -> ItemOffer | None:
         """What this process can work on at once, for whoever brings answers (U4)."""
-        room, definitions = MOST_ITEMS - len(self._claims), self._workable()
+        room, definitions = MOST_ITEMS - len(self._claims), self.registry.workable
         if room <= 0 or not definitions or self._engine.stopping:
             return None
         return ItemOffer(lease=self.settings.lease, room=room, queues=self._engine.queues, definitions=definitions)
@@ -75,9 +75,6 @@ class ItemWork:
     def take(self, run: Run, items: Sequence[Item]) -> None:
         self._note(items)
         self._begin(run, items)
-
-    def _workable(self) -> frozenset[str]:
-        return frozenset(d.name for d in self.registry if isinstance(d, Workable))
 
     async def _claim(self, run_id: RunId, section: int, items: Sequence[int]) -> bool:
         command = ClaimItems(
