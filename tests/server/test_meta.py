@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import httpx
@@ -12,7 +13,8 @@ import pytest
 import bide
 from bide.core.access import new_key
 from bide.server import ENDPOINTS
-from bide.stores.postgres import migrate
+from bide.stores import postgres
+from bide.stores.postgres import PostgresStore, migrate
 from bide.testing import world
 from tests.server.shop import app
 from tests.support.postgres import PostgresServer, available_postgres, chosen_postgres, temporary_folder
@@ -50,10 +52,13 @@ async def test_a_process_with_its_store_is_alive_and_ready(store_url: str) -> No
             assert (await http.get(path)).json() == {"status": "ok", "detail": ""}
 
 
-async def test_health_and_readiness_tell_the_truth_about_a_postgresql_that_is_away() -> None:
+async def test_health_and_readiness_tell_the_truth_about_a_postgresql_that_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """§7: a process that answers is alive; one whose store is read-only or away is not ready. Whose is not said."""
     if not available_postgres():
         pytest.skip("no PostgreSQL here")
+    monkeypatch.setattr(postgres, "PostgresStore", partial(PostgresStore, patience=0.5))
     with PostgresServer(chosen_postgres(), temporary_folder()) as server:
         there = bide.App("there", store=f"{server.url()}?schema=private_name", resume_secrets="s1:" + "x" * 32)
         await migrate(there.settings().store)

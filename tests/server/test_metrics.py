@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import httpx
@@ -18,7 +19,8 @@ from bide.engine.figures import REASONS, REQUESTS
 from bide.engine.transport import Answer
 from bide.server.metrics import exposition
 from bide.server.metrics_port import metrics_served
-from bide.stores.postgres import migrate
+from bide.stores import postgres
+from bide.stores.postgres import PostgresStore, migrate
 from bide.testing import world
 from tests.server.shop import SEEN, app
 from tests.server.test_signals_over_http import code
@@ -155,10 +157,13 @@ async def test_every_request_is_counted_with_or_without_a_key(store_url: str) ->
         assert (await figures(http))[("bide_http_requests_total", "200")] == 5  # that of the figures themselves
 
 
-async def test_what_a_process_counted_is_shown_while_its_store_is_away(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_a_process_counted_is_shown_while_its_store_is_away(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """§11: nobody needs figures more than who looks for an outage. What only the store knows is left out."""
     if not available_postgres():
         pytest.skip("no PostgreSQL here")
+    monkeypatch.setattr(postgres, "PostgresStore", partial(PostgresStore, patience=0.5))
     with PostgresServer(chosen_postgres(), temporary_folder()) as server:
         there = bide.App("there", store=server.url(), resume_secrets="s1:" + "x" * 32)
         await migrate(server.url())
