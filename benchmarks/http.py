@@ -2,7 +2,8 @@
 
 Throughput is what many connections get that each send their next answer when the one before was acknowledged. Latency
 is measured at half the load that is asked for: requests are sent when they are due, and count from that moment, so that
-a server that falls behind cannot hide it.
+a server that falls behind cannot hide it. Both are the median of several rounds: where the disk of the machine stands
+still for a moment, all that is due meanwhile is late, and one such moment would be the figure of its round.
 """
 
 from __future__ import annotations
@@ -37,22 +38,23 @@ async def measure(places: Places, scale: Scale, peers: bool) -> Report:
     report = Report()
     for kind in places.kinds:
         found = await _answers(places, kind, scale)
-        rate = median(found.per_s)
+        rate, p50, p99 = median(found.per_s), median(found.p50_ms), median(found.p99_ms)
         report.results.setdefault("http", {})[kind] = {
             "per_s": round(rate),
             "per_s_rounds": [round(one) for one in found.per_s],
             "connections": CONNECTIONS,
             "half_load_per_s": LEAST_PER_S // 2,
-            "p50_ms": round(found.p50_ms, 2),
-            "p99_ms": round(found.p99_ms, 2),
-            "longest_ms": round(found.longest_ms, 2),
+            "p50_ms": round(p50, 2),
+            "p99_ms": round(p99, 2),
+            "p99_ms_rounds": [round(one, 2) for one in found.p99_ms],
+            "longest_ms": round(max(found.longest_ms), 2),
             "uvloop": find_spec("uvloop") is not None,
         }
         name = f"{STORES[kind]}: POST /v1/signals/{{id}}/complete"
         report.figures += [
             Figure.at_least(name, rate, "/s", LEAST_PER_S),
-            Figure(f"{name} at {LEAST_PER_S // 2:,}/s, p50", found.p50_ms, "ms"),
-            Figure.at_most(f"{name} at {LEAST_PER_S // 2:,}/s, p99", found.p99_ms, "ms", P99_MS),
+            Figure(f"{name} at {LEAST_PER_S // 2:,}/s, p50", p50, "ms"),
+            Figure.at_most(f"{name} at {LEAST_PER_S // 2:,}/s, p99", p99, "ms", P99_MS),
         ]
     return report
 

@@ -27,7 +27,7 @@ BODY = b'{"data":{"approved":true,"reason":"it is fine"}}'
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to send: as fast as it goes in each of several rounds, then so many in a second for a while."""
+    """What to send in each of several rounds: as fast as it goes, then so many in a second for a while."""
 
     port: int
     key: str
@@ -41,14 +41,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def parked(self) -> int:
         """How many runs it answers, one after the other from the first."""
-        return self.warm_up + self.rounds * self.answers + self.paced
+        return self.warm_up + self.rounds * (self.answers + self.paced)
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    per_s: list[float]  # of each round
-    p50_ms: float  # at the rate that was asked for
-    p99_ms: float
-    longest_ms: float
+    """Of each round; the milliseconds are those at the rate that was asked for."""
+
+    per_s: list[float]
+    p50_ms: list[float]
+    p99_ms: list[float]
+    longest_ms: list[float]
 
 
 class Connection(asyncio.Protocol):
@@ -183,14 +185,17 @@ async def measure(plan: Plan) -> Found:
             return [next(numbers) for _ in range(count)]
 
         await load.answer(some(plan.warm_up))
-        per_s = []
+        found = Found(per_s=[], p50_ms=[], p99_ms=[], longest_ms=[])
         for _ in range(plan.rounds):
             began = time.perf_counter()
             await load.answer(some(plan.answers))
-            per_s.append(plan.answers / (time.perf_counter() - began))
-        delays = await load.answer_at(plan.rate, some(plan.paced))
-    cuts = quantiles(delays, n=100, method="inclusive")
-    return Found(per_s=per_s, p50_ms=cuts[49] * 1e3, p99_ms=cuts[98] * 1e3, longest_ms=max(delays) * 1e3)
+            found.per_s.append(plan.answers / (time.perf_counter() - began))
+            delays = await load.answer_at(plan.rate, some(plan.paced))
+            cuts = quantiles(delays, n=100, method="inclusive")
+            found.p50_ms.append(cuts[49] * 1e3)
+            found.p99_ms.append(cuts[98] * 1e3)
+            found.longest_ms.append(max(delays) * 1e3)
+    return found
 
 
 async def main() -> int:
