@@ -19,7 +19,7 @@ from typing import Any
 
 import apsw
 
-from benchmarks import commits, event_fanout, http, items, machine_file, parked, replay, timers, wait_cycle, wake
+from benchmarks import commits, disk, event_fanout, http, items, machine_file, parked, replay, timers, wait_cycle, wake
 from benchmarks.figures import Figure, Report, plot, print_table, write_results
 from benchmarks.places import Places
 from benchmarks.scale import FULL, QUICK, Scale
@@ -30,6 +30,7 @@ RESULTS = FOLDER / "results.json"
 PICTURE = FOLDER / "wait_cycle.png"
 
 PARTS: Mapping[str, Callable[[Places, Scale, bool], Coroutine[Any, Any, Report]]] = {
+    "disk": disk.measure,
     "wait_cycle": wait_cycle.measure,
     "wait_cycle_workflow": wait_cycle.measure_workflow,
     "wake": wake.measure,
