@@ -28,6 +28,7 @@ from bide.testing.store_contract.making import (
     a_commit,
     a_signal,
     a_start,
+    an_event,
     an_offer,
     ending,
     joining,
@@ -150,6 +151,17 @@ async def test_a_sweep_passes_over_a_run_whose_parent_somebody_holds(
     assert len((await store.fire_timers(10)).replies) == 1
     assert (await row(store, "run_child")).status == "failed"
     assert (await row(store, "run_parent")).status == "ready"
+
+
+async def test_old_events_are_trimmed_no_more_at_a_time_than_asked_however_they_are_joined(
+    store: Store, rival: Connection, clock: VirtualClock
+) -> None:
+    """A planner that expects one event reads those that are to go once for each that there is."""
+    await store.execute([an_event("evt-0")])
+    await rival.execute("ANALYZE events")
+    await store.execute([an_event(f"evt-{no}") for no in range(1, 5)])
+    clock.advance(HOUR)
+    assert await store.trim_events(timedelta(minutes=30), 3) == 3
 
 
 async def test_a_renewal_waits_for_whoever_writes_the_lease_and_then_says_if_it_is_lost(
