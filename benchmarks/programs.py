@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -12,13 +13,14 @@ import bide
 from bide.core.commands import Committed, CommitTurn, Offer, Park, Start, Started
 from bide.engine.engine import Engine
 from bide.engine.runtime import Runtime
-from tests.support.staging import until
+from bide.stores.interface import Executed
 
 Ctx = bide.Context[Any]
 
 ORDER = {"order": 4711, "amount": "119.00", "currency": "EUR", "lines": [1, 2, 3]}
 PAYMENT = {"paid": "119.00"}
 PARKED_AT_ONCE = 1000
+LONGEST_PAUSE = 0.05  # between two looks whether the engine is idle
 
 
 def cycle_app(url: str, **settings: Any) -> bide.App:
@@ -162,4 +164,19 @@ async def idle(engine: Engine) -> None:
         due = await engine.runtime.store.until_due(engine.queues)
         return has_nothing() and (due is None or due > timedelta(0))
 
-    await until(is_idle)
+    news = asyncio.Event()  # to look every moment would take the processor from what is measured
+
+    def hear(_: Executed) -> None:
+        news.set()
+
+    listeners = engine.runtime.committer.listeners
+    listeners.append(hear)
+    try:
+        while not await is_idle():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_PAUSE):
+                    await news.wait()
+            await asyncio.sleep(0)  # those whose commit it was hear of it, too
+            news.clear()
+    finally:
+        listeners.remove(hear)

@@ -212,3 +212,15 @@ async def test_the_garbage_collector_looks_less_often_while_an_engine_runs(store
     assert gc.get_freeze_count() <= frozen
     async with counting_engine(store_url, gc_threshold=1):
         assert gc.get_threshold() == before
+
+
+async def test_an_engine_that_has_nothing_to_do_looks_twice(store_url: str) -> None:
+    """For runs to claim, and for the next moment at which anything else is due: not at each thing by itself."""
+    async with real_store(cycle_app(), store_url) as runtime:
+        client, engine = client_of(runtime), Engine(runtime)
+        await client.start("cycle")
+        await engine.settle()
+        before = runtime.store.round_trips
+        assert await engine.tick() is False
+        assert runtime.store.round_trips - before <= 2
+        await engine.crash()

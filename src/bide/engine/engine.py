@@ -13,7 +13,7 @@ import contextvars
 import functools
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -57,6 +57,7 @@ BEGUN_AT_ONCE = 20  # of those, in one pass of the event loop
 AHEAD_SECONDS = 1.0  # how often to look whether they get their slots
 REACHED_SECONDS = 5.0  # those that would not get one in this time are for others
 UNTRACED = contextlib.nullcontext()
+Duty = Callable[[], Awaitable[bool]]
 
 
 class Engine:
@@ -112,16 +113,7 @@ class Engine:
         self.items = ItemWork(self)
         self.threads = concurrent.futures.ThreadPoolExecutor(self.settings.threads, thread_name_prefix="bide-step")
         self.outbox = Outbox(self)
-        # Claims first: what another process woke waits for nothing else.
-        self._duties: tuple[Callable[[], Awaitable[bool]], ...] = (
-            self.claim,
-            self.items.tick,
-            self.fire_timers,
-            self.admit,
-            self.do_chores,
-            self._free_locks,
-            self._delete_old,
-        )
+        self._due_in: timedelta | None = None  # when something is due, as it was at the last look
         runtime.item_work = self.items
         runtime.committer.offer = self.make_offer
         runtime.committer.settle_offer = self.settle_offer
@@ -204,7 +196,7 @@ class Engine:
             try:
                 if await self.tick():
                     continue
-                pause = await self._pause()
+                pause = self._pause()
             except StoreUnavailable as error:
                 log.warning("the store did not answer; trying again: %s", error)
                 pause = min(1.0, self.settings.poll_interval.total_seconds())
@@ -215,10 +207,9 @@ class Engine:
                 async with asyncio.timeout(pause or STUCK_PAUSE):
                     await self._wake.wait()
 
-    async def _pause(self) -> float:
+    def _pause(self) -> float:
         """Until the next due moment, and no longer than the poll interval: hints may get lost (D7)."""
-        longest = self.settings.poll_interval.total_seconds()
-        due = await self.runtime.store.until_due(self.queues)
+        longest, due = self.settings.poll_interval.total_seconds(), self._due_in
         if due is None or (due <= timedelta(0) and self.free == 0):
             return longest
         return min(longest, max(0.0, due.total_seconds()))
@@ -274,7 +265,7 @@ class Engine:
         A duty that breaks does not keep the others from theirs; what it raised is raised in the end.
         """
         moved, broken = False, list[Exception]()
-        for duty in self._duties:
+        for duty in self._duties():
             try:
                 moved = await duty() or moved
             except StoreUnavailable as error:
@@ -288,6 +279,26 @@ class Engine:
         if broken:
             raise broken[0]
         return moved
+
+    def _duties(self) -> Iterator[Duty]:
+        """Claims first: what another process woke waits for nothing else. Then one look tells for all that may be due
+        whether anything is."""
+        yield self.claim
+        yield self._look
+        if self._due_in is not None and self._due_in <= timedelta(0):
+            yield self.items.tick
+            yield self.fire_timers
+            yield self.admit
+            yield self.do_chores
+        yield self._free_locks
+        yield self._delete_old
+
+    async def _look(self) -> bool:
+        """When something is due next. If the store does not tell, each duty finds out for itself."""
+        self._due_in = timedelta(0)
+        with contextlib.suppress(StoreUnavailable):
+            self._due_in = await self.runtime.store.until_due(self.queues)
+        return False
 
     async def admit(self) -> bool:
         """Execute what callers' own transactions left (S11)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -78,7 +78,7 @@ class SqliteConnection:
 
 
 @asynccontextmanager
-async def own_transaction(writer: Writer, path: str) -> AsyncIterator[SqliteConnection]:
+async def own_transaction(writer: Writer, path: str, on_commit: Callable[[], None]) -> AsyncIterator[SqliteConnection]:
     """A block whose statements are committed together with whatever else the writer commits then."""
     connection = SqliteConnection(path)
     loop = asyncio.get_running_loop()
@@ -104,3 +104,4 @@ async def own_transaction(writer: Writer, path: str) -> AsyncIterator[SqliteConn
         raise
     connection.end(commit=True)
     await ended
+    on_commit()

@@ -7,6 +7,7 @@ All threads are daemons: a forgotten `close` never hangs an exit, and a commit t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
@@ -160,6 +161,8 @@ class Writer(Lane[WriteWork]):
         self._allow_network = allow_network
         self._log_pages = 0
         self._checkpoint_at = LOG_PAGES
+        self.changes = 0  # transactions of its own that others may see
+        self.on_foreign_changes: Callable[[], None] = lambda: None
 
     async def open(self) -> None:
         """Start, and wait until the file is open and up to date."""
@@ -194,8 +197,9 @@ class Writer(Lane[WriteWork]):
             self._lock_file.close()
             raise
         self._tables = Tables(self._connection, self._rows)
-        self._connection.set_wal_hook(self._note_log_pages)
+        self._connection.set_wal_hook(self._note_commit)
         self._identity = _identity(self.path)
+        self._foreign_version = self._connection.pragma("data_version")
 
     def _close(self) -> None:
         try:
@@ -237,6 +241,7 @@ class Writer(Lane[WriteWork]):
                     f"{self.path} was moved, deleted or replaced while it was open; put it back and start again"
                 )
             connection.execute("BEGIN IMMEDIATE")
+            self._note_foreign_changes()
             now = self._now()  # after the lock: nobody decides by a moment before another's commit
             answers = [self._attempt(call, now) for call in calls]
             connection.execute("COMMIT")
@@ -260,9 +265,22 @@ class Writer(Lane[WriteWork]):
         except apsw.Error as error:
             log.warning("rolling back %s failed: %s", self.path, error)
 
+    # -- changes of others
+
+    def look_for_foreign_changes(self) -> None:
+        """Find out, soon, whether anybody else committed: every transaction does, so an empty one is enough."""
+        self.post(Call(lambda tables, now: None, Future()))
+
+    def _note_foreign_changes(self) -> None:
+        version = self._connection.pragma("data_version")  # its own commits do not change it
+        if version != self._foreign_version:
+            self._foreign_version = version
+            self.on_foreign_changes()
+
     # -- the write-ahead log
 
-    def _note_log_pages(self, connection: apsw.Connection, name: str, pages: int) -> int:
+    def _note_commit(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        self.changes += 1
         self._log_pages = pages
         return apsw.SQLITE_OK
 
@@ -310,10 +328,18 @@ class Readers(Lane[ReadWork]):
 
 
 class Hints:
-    """A thread that polls whether the file was changed, and tells those who asked."""
+    """A thread that polls whether the file was changed, and tells those who asked.
 
-    def __init__(self, path: str, poll_seconds: float) -> None:
+    What this process commits it knows of already. A look at all that may be due after each commit of its own would
+    take a fifth of the processor, most of it for handing Python's lock to and fro. The poll itself cannot tell whose
+    a change is, the connection that writes can.
+    """
+
+    def __init__(self, path: str, poll_seconds: float, writer: Writer) -> None:
         self._path = path
+        self._writer = writer
+        self._own_changes = 0
+        writer.on_foreign_changes = self.tell
         self._poll_seconds = poll_seconds
         self._wakes: list[Callable[[], None]] = []
         self._end = threading.Event()
@@ -332,6 +358,10 @@ class Hints:
             self._wakes = [other for other in self._wakes if other is not tell]
 
         return stop
+
+    def tell(self) -> None:
+        for wake in self._wakes:
+            wake()
 
     async def close(self) -> None:
         self._wakes = []
@@ -362,10 +392,15 @@ class Hints:
         except apsw.Error as error:
             log.warning("%s could not be polled: %s", self._path, error)
             return
-        if version != self._version:
-            self._version = version
-            for wake in self._wakes:
-                wake()
+        if version == self._version:
+            return
+        self._version = version
+        own, self._own_changes = self._own_changes, self._writer.changes
+        if own == self._own_changes:
+            self.tell()
+            return
+        with contextlib.suppress(StoreUnavailable):  # it is being closed
+            self._writer.look_for_foreign_changes()
 
 
 def _on_this_loop(wake: Callable[[], None]) -> Callable[[], None]:

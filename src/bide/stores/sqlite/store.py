@@ -124,7 +124,7 @@ class SqliteStore(SqliteAccess):
         readers = Readers(self.path)
         readers.start()
         self._process = os.getpid()
-        self._lanes = writer, readers, Hints(self.path, self._poll_seconds)
+        self._lanes = writer, readers, Hints(self.path, self._poll_seconds, writer)
 
     async def close(self) -> None:
         lanes, self._lanes = self._lanes, None
@@ -195,7 +195,8 @@ class SqliteStore(SqliteAccess):
         await connection.execute(SQL["insert_intake"], (id, self._rows.intake_text(id, encode_intake(command))))
 
     def connection(self) -> AbstractAsyncContextManager[SqliteConnection]:
-        return own_transaction(self._open_lanes()[0], self.path)
+        writer, _, hints = self._open_lanes()
+        return own_transaction(writer, self.path, hints.tell)
 
     async def admit(self, limit: int, offer: Offer | None = None) -> Executed:
         if not await self._read(lambda c: c.execute(SQL["oldest_intake"], (1,)).get):
@@ -454,7 +455,7 @@ class SqliteStore(SqliteAccess):
     # -- subscribe
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Own commits wake too. *wake* runs on the event loop that subscribed, if one did."""
+        """A transaction of `connection` wakes too. *wake* runs on the event loop that subscribed, if one did."""
         return self._open_lanes()[2].add(wake)
 
     # -- lanes
