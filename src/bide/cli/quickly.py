@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import sys
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+SWITCH_SECONDS = 0.001  # Python's own 5 ms would hold up the thread that writes SQLite at each of its statements
+
 
 def run_quickly(serving: Coroutine[Any, Any, T]) -> T:
     """On uvloop where it is installed (`bide[fast]`): it takes less of the processor for the same work."""
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         uvloop = importlib.import_module("uvloop")
     except ModuleNotFoundError:
