@@ -353,6 +353,29 @@ async def test_nothing_due_costs_one_statement(store: Store, statements: Callabl
     assert statements() == ["lock_due_timers"]
 
 
+async def test_a_look_for_the_next_due_moment_is_planned_once(store: PostgresStore) -> None:
+    for _ in range(10):
+        await store.until_due(frozenset({"default"}))
+    settled = await store._transactions._sessions.settled()
+    plans = "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement LIKE '-- The earliest%'"
+    assert [tuple(row) for row in await settled.fetch(plans)] == [(10, 0)]
+
+
+async def test_a_look_takes_another_connection_where_that_one_is_lost_or_taken(
+    store: PostgresStore, rival: Connection
+) -> None:
+    transactions, queues = store._transactions, frozenset({"default"})
+    await store.execute([a_start()])
+    settled = await transactions._sessions.settled()
+    transactions._is_alone = True
+    assert await store.until_due(queues) == timedelta(0), "a delivery is under way there"
+    transactions._is_alone = False
+    await rival.execute("SELECT pg_terminate_backend($1)", settled.get_server_pid())
+    assert await store.until_due(queues) == timedelta(0), "lost"
+    assert await store.until_due(queues) == timedelta(0)
+    assert await transactions._sessions.settled() is not settled
+
+
 async def test_a_claim_of_one_run_costs_two_statements(store: Store, statements: Callable[[], list[str]]) -> None:
     await parked(store, "run_1")
     await store.execute([a_signal("run_1")])

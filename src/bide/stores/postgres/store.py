@@ -368,7 +368,7 @@ class PostgresStore(PostgresAccess):
         return [child for (child,) in found]
 
     async def until_due(self, queues: frozenset[str]) -> timedelta | None:
-        [(due_at, now)] = await self._transactions.read("select_next_due", array(sorted(queues)))
+        [(due_at, now)] = await self._transactions.look("select_next_due", array(sorted(queues)))
         if due_at is None:
             return None
         until: timedelta = due_at - (self._moment() or now)

@@ -166,6 +166,26 @@ class Transactions:
                 self._sessions.unsettle()
         return made.result if made is not None and is_unknown and await self._has_committed(transaction) else None
 
+    async def look(self, statement: str, *parameters: object) -> list[asyncpg.Record]:
+        """As `read`, for a statement that is asked again and again: on the connection whose plans are made once, where
+        nobody else is at it. Its plan takes longer to make than to carry out."""
+        if self._is_alone or self._sessions.has_pooler:
+            return await self.read(statement, *parameters)
+        self._is_alone, is_clean = True, False
+        try:
+            connection = await self._sessions.settled()
+            self.round_trips += 1
+            found: list[asyncpg.Record] = await connection.fetch(self._sql[statement], *parameters)
+            is_clean = True
+            return found
+        except Exception as error:  # whatever it is, the others meet it, too, and know what to do
+            log.info("not looked alone: %s", error)
+        finally:
+            self._is_alone = False
+            if not is_clean:
+                self._sessions.unsettle()
+        return await self.read(statement, *parameters)
+
     async def read(self, statement: str, *parameters: object) -> list[asyncpg.Record]:
         """One statement outside any transaction of ours."""
         return await self._persistently(lambda: self._fetch(statement, parameters, None))
