@@ -50,6 +50,8 @@ class WaitTerms(AskTerms, TitledLabels, total=False):
 def terms_of(given: Mapping[str, Any], notifiers: Mapping[str, Any]) -> dict[str, Any]:
     """The details of a wait that people see. Raises `BadInput` for what is none."""
     details: dict[str, Any] = {}
+    if not given:  # as most often, and each replay asks again
+        return details
     for name in SHOWN_TO_PEOPLE:
         value = given.get(name)
         if value is None:
@@ -94,7 +96,7 @@ def agenda_of(given: Mapping[str, Any], timeout: Any) -> Agenda | None:
 
     What would come after the end of the wait is refused: it would never come.
     """
-    if all(given.get(name) in NOT_GIVEN for name in AGENDA):
+    if not given or all(given.get(name) in NOT_GIVEN for name in AGENDA):
         return None
     reminders = given.get("reminders") or ()
     if isinstance(reminders, (str, int, float, timedelta)):

@@ -13,6 +13,7 @@ import contextvars
 import functools
 import logging
 import math
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from datetime import timedelta
 from types import TracebackType
@@ -91,7 +92,8 @@ class Engine:
         self._lacking: dict[RunId, timedelta] = {}  # the next pause of runs whose definitions are not here
         self.committing: set[RunId] = set()
         self._ending: set[RunId] = set()  # runs whose user code is over and whose end is being committed
-        self._ahead: dict[RunId, Turn] = {}  # claimed and active, and waiting for a slot, in order
+        # Claimed and active, and waiting for a slot, in order: the first of ten thousand is found at once.
+        self._ahead: OrderedDict[RunId, Turn] = OrderedDict()
         self._begun = 0  # turns so far that got a slot
         self._is_beginning = False
         self.stale = 0  # turns that lost their claim (D3)
@@ -477,8 +479,8 @@ class Engine:
         for _ in range(len(self._ahead) if self._stopping else BEGUN_AT_ONCE):
             if not self._has_slot_for_ahead():
                 return
-            run_id = next(iter(self._ahead))
-            self._start(self._ahead.pop(run_id))
+            _, turn = self._ahead.popitem(last=False)
+            self._start(turn)
         self._begin_ahead_soon()
 
     def _begin_ahead_soon(self) -> None:
