@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from bide.core import ledger
 from bide.core.commands import Offer
@@ -49,6 +49,7 @@ class View:
         self.ledger_key = ledger_key  # what ends are signed with, where that is wanted
         self.offer = offer
         self.slots = offer.slots if offer else 0
+        self.leased_until = now + offer.lease if offer else now  # what the offering worker is given, it has so long
         self.runs: dict[RunId, Run] = {}
         self.waits: dict[RowKey, Wait] = {}
         self.inbox: dict[RunId, dict[int, Signal]] = {}
@@ -261,10 +262,13 @@ class Draft:
         return self.runs.get(run_id) or self.view.runs.get(run_id)
 
     def wait(self, run_id: RunId, no: int) -> Wait | None:
-        return self.waits.get((run_id, no)) or self.view.waits.get((run_id, no))
+        key = (run_id, no)
+        return self.waits.get(key) or self.view.waits.get(key)
 
     def open_waits(self, run: Run) -> list[Wait]:
-        waits = (self.wait(run.id, no) for no in run.open_waits)
+        if not run.open_waits:
+            return []
+        waits = [self.wait(run.id, no) for no in run.open_waits]
         return [wait for wait in waits if wait is not None and wait.status in OPEN_WAIT]
 
     def item(self, key: ItemKey) -> Item | None:
@@ -301,8 +305,8 @@ class Draft:
         return run
 
     def put_wait(self, wait: Wait) -> Wait:
-        before = self.wait(wait.run_id, wait.no)
         key = (wait.run_id, wait.no)
+        before = self.waits.get(key) or self.view.waits.get(key)
         self.waits[key] = wait
         due_at = wait.due_at if wait.status == "waiting" else None
         had = before.due_at if before is not None and before.status == "waiting" else None
@@ -364,5 +368,9 @@ class Draft:
             signed = ledger.signature(key, run.id, run.ledger_head, seq, self.now, name, self.actor, data)
             data = {**data, "signed": signed}
         entry = ledger.append(run.ledger_head, seq, self.now, name, self.actor, data)
-        self.entries.setdefault(run.id, []).append(entry)
-        return self.put_run(msgspec.structs.replace(run, ledger_seq=seq, ledger_head=entry.hash))
+        if (entries := self.entries.get(run.id)) is not None:
+            entries.append(entry)
+        else:
+            self.entries[run.id] = [entry]
+        run = self.runs[run.id] = replace(run, ledger_seq=seq, ledger_head=entry.hash)
+        return run

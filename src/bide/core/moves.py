@@ -55,6 +55,9 @@ WAIT_MOVES: Mapping[WaitStatus, frozenset[WaitStatus]] = {
 }
 
 
+NOTHING: Mapping[str, Any] = {}
+
+
 class IllegalMove(Exception):
     """A rule asked for a move that the tables do not have: a defect of bide, caught before anything was written."""
 
@@ -121,7 +124,7 @@ def lease(draft: Draft, run: Run) -> None:
         run_id=run.id,
         queue=run.queue,
         priority=run.priority,
-        due_at=draft.now + offer.lease,
+        due_at=draft.view.leased_until,
         epoch=run.epoch,
         worker=offer.worker,
     )
@@ -154,17 +157,26 @@ def describe(wait: Wait) -> dict[str, Any]:
     return data
 
 
-def close_wait(draft: Draft, run: Run, wait: Wait, status: WaitStatus, cause: str, **changes: Any) -> Run:
-    """Bring a wait to its one final status (D5)."""
+def close_wait(
+    draft: Draft,
+    run: Run,
+    wait: Wait,
+    status: WaitStatus,
+    cause: str,
+    *,
+    answer: str | None = None,
+    told: Mapping[str, Any] = NOTHING,
+    **changes: Any,
+) -> Run:
+    """Bring a wait to its one final status (D5). The ledger is *told* more of it, and it *changes* otherwise."""
     if status not in WAIT_MOVES[wait.status]:
         raise IllegalMove("wait", wait.id, wait.status, status)
-    answer: str | None = changes.pop("answer", None)
-    told: Mapping[str, Any] = changes.pop("told", {})
     wait = draft.put_wait(replace(wait, status=status, cause=cause, closed_at=draft.now, due_at=None, **changes))
-    _free_signal_id(draft, wait)
-    if wait.kind == "event":
+    if wait.kind == "signal":
+        _free_signal_id(draft, wait)
+    elif wait.kind == "event":
         draft.listeners[(wait.run_id, wait.no)] = None
-    run = replace(run, open_waits=tuple(no for no in run.open_waits if no != wait.no))
+    run = replace(run, open_waits=tuple([no for no in run.open_waits if no != wait.no]))
     entry = "await_unit_completed" if status == "completed" else "await_unit_terminal"
     data = {"wait": wait.no, "step": wait.key, "status": status, "cause": cause, **told}
     if wait.expected:
@@ -192,8 +204,6 @@ TELLING_APART = timedelta(microseconds=1)
 
 def _free_signal_id(draft: Draft, wait: Wait) -> None:
     """An answered or timed-out id is remembered, so that a late answer hears so; a cancelled one is forgotten."""
-    if wait.kind != "signal":
-        return
     [signal_id] = wait.names
     if wait.status == "cancelled":
         draft.drop_name(wait.workspace, "signal", signal_id)

@@ -384,7 +384,8 @@ def turn_reads(runs: Iterable[Run]) -> Reads:
         if run.style in REPLAYED:
             wanted.histories.add(run.id)
             wanted.streams.add(run.workspace)
-            wanted.waits.update((run.id, no) for no in run.open_waits)
+            if run.open_waits:
+                wanted.waits.update((run.id, no) for no in run.open_waits)
         elif run.woken_by is not None:
             wanted.waits.add((run.id, run.woken_by))
     return wanted
@@ -402,11 +403,13 @@ def _reads_of_commit(command: CommitTurn, runs: Mapping[RunId, Run], wanted: Rea
         for child in command.move.children:
             if child.correlation_key is not None:
                 wanted.names.add((run.workspace, "correlation", child.correlation_key))
-    wanted.units.update((run.id, more.no) for more in command.more)
+    if command.more:
+        wanted.units.update((run.id, more.no) for more in command.more)
     if run.style == "pipeline":
         _reads_of_stream(run, wanted)
     elif run.style in REPLAYED:
-        wanted.waits.update((run.id, no) for no in (*run.open_waits, *command.withdraws))
+        if run.open_waits or command.withdraws:
+            wanted.waits.update((run.id, no) for no in (*run.open_waits, *command.withdraws))
         if run.inbox_count and (command.opens or command.unseen):
             wanted.inboxes.add(run.id)
         for wait in command.opens:
@@ -418,7 +421,8 @@ def _reads_of_commit(command: CommitTurn, runs: Mapping[RunId, Run], wanted: Rea
 def _reads_of_end(run: Run | None, runs: Mapping[RunId, Run], wanted: Reads) -> None:
     if run is None or run.status in FINAL:
         return
-    wanted.waits.update((run.id, no) for no in run.open_waits)
+    if run.open_waits:
+        wanted.waits.update((run.id, no) for no in run.open_waits)
     if run.inbox_count:
         wanted.inboxes.add(run.id)
     parent = runs.get(run.parent_id) if run.parent_id is not None else None

@@ -220,6 +220,8 @@ def _start_again(draft: Draft, run: Run, command: CommitTurn, move: StartAgain) 
 
 def _took_in_vain(draft: Draft, run: Run, command: CommitTurn) -> bool:
     """Whether a wait took something after the body had given it up: the next turn gives that back (law 1)."""
+    if not command.withdraws:
+        return False
     withdrawn = (draft.wait(run.id, no) for no in command.withdraws)
     return any(
         wait is not None and wait.status == "completed" and wait.kind in ("receive", "signal") for wait in withdrawn

@@ -240,17 +240,25 @@ class TurnParts:
         ]
 
     def turn(self, run: Run) -> Turn:
-        waits = self.waits.get(run.id, [])
+        inbox, children, waits = self.inboxes.get(run.id), self.children.get(run.id), self.waits.get(run.id)
         is_workflow = run.style in REPLAYED
         return Turn(
             run=run,
-            inbox=tuple(sorted(self.inboxes.get(run.id, ()), key=lambda signal: signal.seq)),
+            inbox=tuple(sorted(inbox, key=_seq)) if inbox else (),
             woken_by=waits[0] if waits and not is_workflow else None,
-            children=tuple(sorted(self.children.get(run.id, ()), key=lambda child: child.child_no or 0)),
+            children=tuple(sorted(children, key=_child_no)) if children else (),
             steps=tuple(self.steps.get(run.id, ())),
-            waits=tuple(waits) if is_workflow else (),
+            waits=tuple(waits) if waits and is_workflow else (),
             stream_seq=self.streams.get(run.workspace, 0),
         )
+
+
+def _seq(signal: Signal) -> int:
+    return signal.seq
+
+
+def _child_no(child: Run) -> int:
+    return child.child_no or 0
 
 
 def executed(view: View, replies: list[Reply], turns: dict[RunId, Turn]) -> Executed:
