@@ -753,7 +753,7 @@ def test_a_page_packed_with_the_second_dictionary_can_be_read() -> None:
 @pytest.mark.parametrize(
     "statement",
     ["due_runs", "until_due", "due_timers", "due_chores", "live_children", "children_of_wait", "find_children",
-     "find_runs_by_correlation_key", "find_unused", "find_unused_of_run", "delete_ended", "load_runs", "load_wait",
+     "find_runs_by_correlation_key", "find_unused", "find_unused_of_run", "delete_ended", "load_runs", "load_waits",
      "load_inboxes"],
 )  # fmt: skip
 def test_a_hot_statement_scans_no_table_and_sorts_no_backlog(tables: Tables, statement: str) -> None:

@@ -68,7 +68,13 @@ class Tables:
         return [self.rows.run_of(row) for row in self._by_id("load_runs", ids)] if ids else []
 
     def load_waits(self, keys: Collection[RowKey]) -> Iterable[Wait]:
-        return [self.rows.wait_of(row) for row in self.connection.executemany(SQL["load_wait"], keys)]
+        by_number: dict[int, list[RunId]] = {}  # of which a batch has few different ones
+        for run_id, no in keys:
+            by_number.setdefault(no, []).append(run_id)
+        found = (
+            self.connection.execute(SQL["load_waits"], (apsw.carray(tuple(ids)), no)) for no, ids in by_number.items()
+        )
+        return [self.rows.wait_of(row) for rows in found for row in rows]
 
     def load_inboxes(self, ids: Collection[RunId]) -> Sequence[Signal]:
         return [self.rows.signal_of(row) for row in self._by_id("load_inboxes", ids)]
