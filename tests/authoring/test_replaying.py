@@ -206,7 +206,7 @@ async def test_a_turn_that_is_over_leaves_nothing_to_the_garbage_collector() -> 
 
 def test_what_the_loops_of_turns_share_is_not_theirs_to_change() -> None:
     """A loop begins with what its base class sets; a container among that would be one of all loops."""
-    one, two = BodyLoop(lambda delay, handle: None), BodyLoop(lambda delay, handle: None)
+    one, two = BodyLoop(lambda *timer: None), BodyLoop(lambda *timer: None)
     names = {name for name in (*vars(BodyLoop), *vars(one)) if not name.startswith("__")}
     shared = {name for name in names if _is_container(getattr(one, name)) and getattr(one, name) is getattr(two, name)}
     assert shared <= {"_asyncgens", "_scheduled"}, "which these loops leave empty"

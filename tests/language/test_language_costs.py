@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import bide
-from bide.authoring.workflow.turn import MOST_IN_A_ROW
+from bide.authoring.language.walking import Walk
+from bide.authoring.workflow.straight import Straight
+from bide.authoring.workflow.turn import MOST_IN_A_ROW, WorkflowTurn
 from bide.engine.engine import Engine
+from bide.testing import world
 from tests.support.counting import counted
 from tests.support.staging import client_of, real_store, until
 
@@ -48,6 +52,37 @@ async def test_a_wait_cycle_of_a_machine_file_takes_four_commits(store_url: str,
                 assert await run.result() == 2 + n
                 assert store.transactions - before == 4
         await runtime.committer.drain()
+
+
+FAILING = """
+machine failing
+    responds with
+        n as number, is required
+    implements
+        compute result
+            {n: input.n}
+"""
+
+
+async def test_a_turn_of_a_machine_file_leaves_nothing_to_the_garbage_collector(tmp_path: Path) -> None:
+    (tmp_path / "cycle.machine").write_text(CYCLE)
+    (tmp_path / "failing.machine").write_text(FAILING)
+    app = bide.App()
+    app.load(tmp_path)
+    async with world(app) as there:
+        gc.collect()
+        gc.disable()
+        try:
+            run = await there.start("cycle")
+            [task] = await there.interactions(run_id=run.id)
+            await there.answer(task.id, {"n": 1})
+            assert await there.result(run.id) == 3
+            failed = await there.start("failing", {"n": "none"})
+            assert (await there.get(failed.id)).status == "failed"
+            left = [each for each in gc.get_objects() if isinstance(each, WorkflowTurn | Straight | Walk)]
+        finally:
+            gc.enable()
+    assert left == []
 
 
 LOOP = """

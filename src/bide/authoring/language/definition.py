@@ -30,6 +30,7 @@ class MachineFile(Workflow[Any, Any]):
     """A machine of a machine file. The file's `version:` is the definition's, so that parked runs keep theirs."""
 
     style: Style = "machine_file"
+    is_straight = True
 
     def __init__(self, machine: Machine, surroundings: Surroundings, **options: Any) -> None:
         self.machine = machine

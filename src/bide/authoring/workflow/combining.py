@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from bide.authoring.workflow.loop import Loop
 from bide.authoring.workflow.waits import Wait
 from bide.errors import BadInput
 
 
 def combined(
     key: str,
-    loop: asyncio.AbstractEventLoop,
+    loop: Loop,
     waits: Sequence[Wait[Any]],
     needed: int,
     give: Callable[[Sequence[Wait[Any]]], Any],
@@ -40,7 +41,7 @@ class _Race:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        loop: Loop,
         key: str,
         waits: Sequence[Wait[Any]],
         needed: int,

@@ -43,6 +43,7 @@ class Workflow(Generic[In_contra, Out_co]):
     """
 
     style: Style = "workflow"
+    is_straight = False  # whether its body is bide's own, and does one thing after the other
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
 from types import CoroutineType, TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from bide.errors import NotInAStep
 
@@ -22,8 +22,27 @@ MOST_CLOSINGS = 20
 _Outer: TypeAlias = tuple[asyncio.AbstractEventLoop | None, Any]  # the engine's loop, and its hooks
 
 
+class Body(Protocol):
+    """What became of a body."""
+
+    def done(self) -> bool: ...
+    def cancelled(self) -> bool: ...
+    def exception(self) -> BaseException | None: ...
+    def result(self) -> Any: ...
+
+
+class Loop(Protocol):
+    """What a turn asks of the loop of its body."""
+
+    def begin(self, body: Coroutine[Any, Any, Any]) -> Body: ...
+    def pump(self) -> None: ...
+    def has_only_this(self) -> bool: ...
+    def create_future(self) -> asyncio.Future[Any]: ...
+    def shut(self) -> None: ...
+
+
 class BodyLoop(asyncio.BaseEventLoop):
-    """*on_timer* is told of every `asyncio.sleep` and `asyncio.timeout` the body reaches, with its delay."""
+    """*on_timer* is told of every `asyncio.sleep` and `asyncio.timeout` the body reaches: the loop, and the delay."""
 
     _ready: deque[asyncio.Handle]  # the base class's own: what is ready to run
 
@@ -33,7 +52,7 @@ class BodyLoop(asyncio.BaseEventLoop):
     _is_pumping = False
     _has_eager_tasks = False  # which run inside of the one that makes them
 
-    def __init__(self, on_timer: Callable[[float, asyncio.TimerHandle], None]) -> None:
+    def __init__(self, on_timer: Callable[[BodyLoop, float, asyncio.TimerHandle], None]) -> None:
         # There is one loop for each turn: what it has in common with all others is its class's (`_begin_alike`). It
         # refers to itself nowhere, so it goes when the turn does, and the garbage collector is spared it.
         self._ready = deque()
@@ -41,6 +60,9 @@ class BodyLoop(asyncio.BaseEventLoop):
         self._tasks: list[asyncio.Task[Any]] = []
 
     # -- running
+
+    def begin(self, body: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        return self.create_task(body)
 
     def pump(self) -> None:
         """Run callbacks until none is ready."""
@@ -135,7 +157,7 @@ class BodyLoop(asyncio.BaseEventLoop):
         self, when: float, callback: Any, *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
-        self._on_timer(max(0.0, when - self._now), handle)
+        self._on_timer(self, max(0.0, when - self._now), handle)
         return handle
 
     def call_later(  # type: ignore[override]  # the callback's own parameters do not matter here

@@ -22,7 +22,7 @@ from bide.authoring.workflow.asks import PURE, RAISES, Code, Waiting
 from bide.authoring.workflow.children import new_child
 from bide.authoring.workflow.combining import combined
 from bide.authoring.workflow.failing import AwaitTimeout, BadWait, after_error
-from bide.authoring.workflow.loop import BodyLoop, Interruptible
+from bide.authoring.workflow.loop import Body, BodyLoop, Interruptible, Loop
 from bide.authoring.workflow.options import fails_given
 from bide.authoring.workflow.replaying import Given, Replay
 from bide.authoring.workflow.requests import ITEMS_AT_ONCE
@@ -30,6 +30,7 @@ from bide.authoring.workflow.reserving import Reservations
 from bide.authoring.workflow.restarting import Restart
 from bide.authoring.workflow.running import Runner, StuckThread
 from bide.authoring.workflow.step import Step
+from bide.authoring.workflow.straight import Straight
 from bide.authoring.workflow.waits import Wait
 from bide.core.commands import End, EventReceipt, Listening, NewStep, NewWait, StartAgain, Suspend, Unseen
 from bide.core.exchanging import INTERACTION_API, MoreItems, NewRequest
@@ -101,7 +102,7 @@ class WorkflowTurn:
         self._withdrawn: set[int] = set()  # numbers of waits
         self._outcomes = 0  # of steps that this turn ran
         self._run_in_a_row = 0  # pure code that was run at once, while the engine's loop waited
-        self._loop = BodyLoop(self._timer)
+        self._loop: Loop = Straight() if workflow.is_straight else BodyLoop(self._timer)
         self._runner = Runner(session, self._note)
         self._broken: BaseException | None = None  # what ends the turn, and is nothing that the body may catch
 
@@ -114,9 +115,8 @@ class WorkflowTurn:
         except BaseException:
             self._loop.shut()
             raise
-        body = self._begin()
         try:
-            return await self._drive(body)
+            return await self._drive(self._begin())
         except HistoryMismatch as error:
             await self._hold(error, "history_mismatch")
             return None
@@ -132,17 +132,18 @@ class WorkflowTurn:
             await self._runner.stop()
             self._loop.shut()
 
-    def _begin(self) -> asyncio.Task[Any]:
+    def _begin(self) -> Body:
         coroutine = self._workflow.call(self, Step(self))
         cancelling = self._stored.get(CANCELLED) or self._stored.get(EARLIER_CANCELLED)
         if cancelling is None or cancelling.kind != "cancel":
-            return self._loop.create_task(coroutine)
+            return self._loop.begin(coroutine)
+        assert isinstance(self._loop, BodyLoop), "who has a clean-up is user code"
         interruptible = Interruptible(coroutine)
-        body = self._loop.create_task(interruptible)
+        body = self._loop.begin(interruptible)
         self._replay.ask(cancelling, partial(self._cancel, body, interruptible))
         return body
 
-    async def _drive(self, body: asyncio.Task[Any]) -> Turn | None:
+    async def _drive(self, body: Body) -> Turn | None:
         while True:
             self._run_in_a_row = 0
             try:
@@ -491,10 +492,10 @@ class WorkflowTurn:
                 self._opens = self._reserved.reach(waiting, self._opens)
             self._opens.append(waiting)
 
-    def _timer(self, delay: float, handle: asyncio.TimerHandle) -> None:
+    def _timer(self, loop: BodyLoop, delay: float, handle: asyncio.TimerHandle) -> None:
         """`asyncio.sleep` and `asyncio.timeout` of the body are durable timers, counted in the order reached (F3)."""
-        future = self._loop.create_future()
-        future.add_done_callback(lambda done: None if done.cancelled() else self._loop.fire(handle))
+        future: asyncio.Future[Any] = loop.create_future()
+        future.add_done_callback(lambda done: None if done.cancelled() else loop.fire(handle))
         timeout = timedelta(seconds=delay) if delay < LONGEST_DELAY else None
         self._await(
             Waiting(self._replay.key("asyncio.timer"), "sleep", future, Any, None, timeout=timeout, timer=handle)
@@ -738,7 +739,7 @@ class WorkflowTurn:
         reached = {*self._waits, *self._reserved.keys}
         return (wait.no for key, wait in self._open.items() if key not in reached)
 
-    async def _end(self, body: asyncio.Task[Any]) -> Turn | None:
+    async def _end(self, body: Body) -> Turn | None:
         error = asyncio.CancelledError() if body.cancelled() else body.exception()
         if error is not None:
             return await self._fail(error)
