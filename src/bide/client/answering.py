@@ -66,7 +66,9 @@ class Answering(Door):
 def check_reason(reason: Any) -> str:
     if not isinstance(reason, str) or len(reason) > 4000:
         raise BadInput(f"reason={shown(reason)}: give a text of at most 4000 characters")
-    return encode(reason, 100_000, "the reason") and reason
+    if reason:
+        encode(reason, 100_000, "the reason")
+    return reason
 
 
 def _hold(value: Duration | None) -> timedelta | None:

@@ -118,11 +118,12 @@ def _take(
         Given(value=raw, by=command.by, at=draft.now, digest=command.digest, receipt=receipt.digest),
     ]
     remember(draft, command, run.id)
+    told = interactions.told(row)
     run = draft.record(
         run,
         "await_answer_received",
         {
-            **interactions.told(row),
+            **told,
             "id": command.message_id,
             "by": command.by,
             "digest": shown,
@@ -133,7 +134,7 @@ def _take(
     answers = msgspec.json.encode(given).decode()
     verdict = Verdict("answered") if asked.is_plain else weigh(asked, given)
     reply = Receipt(
-        outcome="queued",
+        outcome="queued" if verdict is None else "woke",
         run_id=run.id,
         wait_id=wait.id,
         interaction_id=row.id,
@@ -144,16 +145,17 @@ def _take(
         draft.outside.interactions[(row.run_id, row.no, row.item)] = replace(row, answers=answers)
         return reply
     row = interactions.complete(draft, row, command.data, command.digest, command.by, answers)
-    wait = replace(wait, received=wait.received + 1)
-    counts = {"expected": wait.expected, "completed": wait.received, "outcome": verdict.outcome}
-    run = draft.record(run, "await_unit_item_completed", {**interactions.told(row), **counts})
+    received = wait.received + 1
+    ended = {"status": row.status, "expected": wait.expected, "completed": received, "outcome": verdict.outcome}
+    run = draft.record(run, "await_unit_item_completed", {**told, **ended})
     if run.redact:  # what a wait came to is shown; the row keeps the digests that repeats are known by
         given = [replace(e, digest=told_digest(draft, run, bytes(e.value).decode(), e.digest)) for e in given]
     outcome = Outcome(value=raw, outcome=verdict.outcome, decision=verdict.value, receipt=receipt, answers=given)
-    run = close_wait(draft, run, wait, "completed", "answer", answer=msgspec.json.encode(outcome).decode())
+    answer = msgspec.json.encode(outcome).decode()
+    run = close_wait(draft, run, wait, "completed", "answer", answer=answer, received=received)
     if run.status == "waiting":
         wake(draft, run, wait, wait.key)
-    return replace(reply, outcome="woke")
+    return reply
 
 
 def _closed(draft: Draft, command: Answer, run: Run, wait: Wait, row: Interaction) -> Receipt:

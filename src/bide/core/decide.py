@@ -95,6 +95,8 @@ def decide(draft: Draft, command: AnyCommand) -> Reply:
             return starting.start(draft, command)
         case Deliver():
             return delivery.deliver(draft, command)
+        case Answer():
+            return answering.answer(draft, command)
         case StartOrSignal():
             return delivery.start_or_signal(draft, command)
         case DeliverMany():
@@ -130,8 +132,6 @@ def decide(draft: Draft, command: AnyCommand) -> Reply:
             return cancelling.cancel(draft, command)
         case CancelChildren():
             return cancelling.cancel_children(draft, command)
-        case Answer():
-            return answering.answer(draft, command)
         case ChangeWait():
             return operating.change_wait(draft, command)
         case HandTask():

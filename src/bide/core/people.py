@@ -27,9 +27,9 @@ def why_not(
     >>> why_not("bob", (), assignee="ann", group=None)
     'it is for ann, not for bob'
     """
-    whom = " or ".join([*([assignee] if assignee else []), *([f"group {group}"] if group else [])])
-    if not whom and claimed_by is None:
+    if not assignee and not group and claimed_by is None:
         return None
+    whom = " or ".join([*([assignee] if assignee else []), *([f"group {group}"] if group else [])])
     if by is None:
         return f"it is for {claimed_by or whom}; say who answers with by="
     if claimed_by is not None and claimed_by != by:

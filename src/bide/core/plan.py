@@ -156,7 +156,7 @@ def locks(commands: Sequence[AnyCommand]) -> set[RunId]:
                 ids.add(command.run_id)
                 if command.parent_id is not None and isinstance(command.move, End):
                     ids.add(command.parent_id)
-            case Deliver() | Complete() | NoteDenial():
+            case Deliver() | Answer() | Complete() | NoteDenial():
                 if command.run_id is not None:
                     ids.add(command.run_id)
             case Start() | KeepUnused() | StartOrSignal() | DeliverMany() | Admit() | Once():

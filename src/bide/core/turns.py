@@ -195,9 +195,10 @@ def _suspend(draft: Draft, run: Run, command: CommitTurn, move: Suspend) -> Repl
     """Park on every open wait, unless one of them ended meanwhile: then the body goes on (D4)."""
     reached = [new.reaches for new in command.opens if new.reaches is not None]
     opened = range(run.wait_no - (len(command.opens) - len(reached)) + 1, run.wait_no + 1)
-    known = {*move.awaiting, *opened, *reached} - set(command.withdraws)
+    known = {*move.awaiting, *opened, *reached}.difference(command.withdraws)
     still_open = draft.open_waits(run)
-    if known - {wait.no for wait in still_open} or not still_open or _took_in_vain(draft, run, command):
+    is_over = not still_open or not known.issubset([wait.no for wait in still_open])
+    if is_over or _took_in_vain(draft, run, command):
         return _next_turn(draft, run, command.keep, "await_resume_released", {"step": run.step})
     newest = next((wait for wait in reversed(still_open) if wait.status == "waiting"), still_open[-1])
     return Committed(park(draft, run, newest), False)
@@ -220,12 +221,11 @@ def _start_again(draft: Draft, run: Run, command: CommitTurn, move: StartAgain) 
 
 def _took_in_vain(draft: Draft, run: Run, command: CommitTurn) -> bool:
     """Whether a wait took something after the body had given it up: the next turn gives that back (law 1)."""
-    if not command.withdraws:
-        return False
-    withdrawn = (draft.wait(run.id, no) for no in command.withdraws)
-    return any(
-        wait is not None and wait.status == "completed" and wait.kind in ("receive", "signal") for wait in withdrawn
-    )
+    for no in command.withdraws:
+        wait = draft.wait(run.id, no)
+        if wait is not None and wait.status == "completed" and wait.kind in ("receive", "signal"):
+            return True
+    return False
 
 
 def _park(draft: Draft, run: Run, command: CommitTurn, move: Park) -> Reply:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bide.authoring.language.checking import refuse
 from bide.authoring.language.evaluating import Compiled, Values, compiled
@@ -22,6 +22,9 @@ from bide.core.records import Style
 from bide.core.redaction import check_names
 from bide.core.retrying import RetryPolicy
 from bide.errors import BadDefinition, BadInput, LanguageError
+
+if TYPE_CHECKING:
+    from bide.authoring.workflow.turn import WorkflowTurn
 
 SUFFIX = ".machine"
 
@@ -56,6 +59,9 @@ class MachineFile(Workflow[Any, Any]):
 
     async def _walk(self, step: Step, input: Any) -> Any:
         return await Walk(self, step, input).run()
+
+    def call(self, turn: WorkflowTurn, step: Step) -> Coroutine[Any, Any, Any]:
+        return Walk(self, step, turn.input_as(Any)).run()
 
     def value_of(self, expression: Expression, values: Values) -> Any:
         """What an expression of this machine comes to; it is compiled when it is reached first."""

@@ -114,8 +114,9 @@ class Walk:
     async def _sequence(self, sequence: Sequence, answer: Answer) -> None:
         try:
             for step in sequence.steps:
-                await self._step(step, answer)
+                await self._do(step, answer)
         except BideError as error:
+            self._note(error, step)
             if sequence.on_failure is None:
                 raise
             await self._handle(error, sequence.on_failure, answer)
@@ -138,13 +139,6 @@ class Walk:
             yield
         finally:
             self._values.error, self._values.variables = before
-
-    async def _step(self, step: Step, answer: Answer) -> None:
-        try:
-            await self._do(step, answer)
-        except BideError as error:
-            self._note(error, step)
-            raise
 
     def _note(self, error: BideError, step: Step) -> None:
         """Keep in mind at which step an error came up: it passes the innermost first."""

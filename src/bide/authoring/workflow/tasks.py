@@ -78,8 +78,8 @@ class TaskWait(Wait[T_co]):
         """Of the answer that decided; None where nobody answered in time and there was a default."""
         if not self.is_over:
             raise BadInput(f"task {self.key!r} has no receipt yet; await it first")
-        receipt: DecisionReceipt | None = self._notes.get("receipt")
-        return receipt
+        outcome = self._notes.get("outcome")
+        return _read_outcome(outcome).receipt if outcome is not None else None
 
 
 def ask(turn: WorkflowTurn, id: str, given: Mapping[str, Any], rule: Mapping[str, Any]) -> TaskWait[Any]:
@@ -118,12 +118,23 @@ def ask(turn: WorkflowTurn, id: str, given: Mapping[str, Any], rule: Mapping[str
     return TaskWait(wait, notes)
 
 
+class _Value(msgspec.Struct, frozen=True):
+    """The part of an `Outcome` that most bodies want."""
+
+    value: msgspec.Raw
+
+
+_read_value = msgspec.json.Decoder(_Value).decode
+_read_outcome = msgspec.json.Decoder(Outcome).decode
+
+
 def outcome_of(waiting: Waiting, row: StepRow) -> Any:
     """What a task's stored outcome is to the body: the answer itself, or the decision of several."""
-    stored = msgspec.json.decode(row.result or "null", type=Outcome)
-    waiting.notes["receipt"] = stored.receipt
+    text = row.result or "null"
+    waiting.notes["outcome"] = text
     if waiting.notes.get("quorum", 1) == 1:
-        return answer_as(bytes(stored.value).decode(), waiting.returns, waiting.key)
+        return answer_as(bytes(_read_value(text).value).decode(), waiting.returns, waiting.key)
+    stored = _read_outcome(text)
     answers = tuple(
         TaskAnswer(
             value=answer_as(bytes(given.value).decode(), waiting.returns, waiting.key),
@@ -162,7 +173,7 @@ def _digest_shown(turn: WorkflowTurn, shown: object) -> str:
 
 def _digests(turn: WorkflowTurn) -> set[str]:
     rows = (row for row in turn.stored_steps if row.kind == "task" and row.status == "done")
-    outcomes = [msgspec.json.decode(row.result or "null", type=Outcome) for row in rows]
+    outcomes = [_read_outcome(row.result or "null") for row in rows]
     return {each.receipt.digest for each in outcomes} | {given.receipt for each in outcomes for given in each.answers}
 
 

@@ -96,6 +96,7 @@ class WorkflowTurn:
         self._opens: list[Waiting] = []  # to be opened
         self._waits: dict[str, Waiting] = {}  # open
         self._steps: list[NewStep] = []  # not committed yet
+        self._has_effects = False  # whether one of those had: then they are committed before other code starts (D2)
         self._reserved = Reservations()
         self._reserving: list[Waiting] = []  # to be told whether they hold their signal ids
         self._unseen: list[Unseen] = []  # answers that came too late for the body
@@ -180,7 +181,7 @@ class WorkflowTurn:
         fresh, self._fresh = [code for code in self._fresh if not code.future.done()], []
         if not fresh:
             return
-        if self._has_news() or (self._steps and not _are_pure([*self._steps, *fresh])):
+        if self._has_news() or self._has_effects or (self._steps and any(code.kind != PURE for code in fresh)):
             await self._record()
         if len(fresh) == 1 and self._runner.may_run_alone(fresh[0]):
             await self._runner.run_alone(fresh[0])
@@ -327,7 +328,7 @@ class WorkflowTurn:
             and self._replay.first is None
             and not (self._finished or self._fresh or self._opens or self._unseen or self._waits)
             and not self._runner.is_busy
-            and _are_pure(self._steps)
+            and not self._has_effects
         )
 
     def _run_at_once(self, key: str, call: Callable[[], Any], returns: Any) -> Awaitable[Any] | None:
@@ -624,6 +625,7 @@ class WorkflowTurn:
         self._outcomes += 1
         seq = live_seq(self._turn.run.ledger_seq, self._outcomes)
         self._steps.append(msgspec.structs.replace(row, seq=seq))
+        self._has_effects = self._has_effects or row.kind != PURE
 
     # ------------------------------------------------------------ committing
 
@@ -636,7 +638,7 @@ class WorkflowTurn:
 
     async def _record(self) -> None:
         """Commit what is finished and what is waited for, and go on with this turn."""
-        steps, self._steps = tuple(self._steps), []
+        steps, self._steps, self._has_effects = tuple(self._steps), [], False
         withdrawn = self._give_up()
         opens, self._opens = [waiting for waiting in self._opens if waiting.is_awaited], []
         before = self.run.wait_no
@@ -780,8 +782,3 @@ class WorkflowTurn:
         turn = self._turn if self.run is self._turn.run else msgspec.structs.replace(self._turn, run=self.run)
         steps, unseen = tuple(self._steps), tuple(self._unseen)
         return await self._session.commit(turn, move, steps=steps, unseen=unseen, **history)
-
-
-def _are_pure(steps: Sequence[NewStep | Code]) -> bool:
-    """Whether nothing is lost where all of these are run again, so that their commit can wait for the next one."""
-    return all(step.kind == PURE for step in steps)
