@@ -29,6 +29,7 @@ from bide.core.requests import Answer
 from bide.core.schema import problems, problems_with
 
 _givens = msgspec.json.Decoder(list[Given])
+_encode = msgspec.json.Encoder().encode
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +132,7 @@ def _take(
             "receipt": receipt.digest,
         },
     )
-    answers = msgspec.json.encode(given).decode()
+    answers = _encode(given).decode()
     verdict = Verdict("answered") if asked.is_plain else weigh(asked, given)
     reply = Receipt(
         outcome="queued" if verdict is None else "woke",
@@ -151,7 +152,7 @@ def _take(
     if run.redact:  # what a wait came to is shown; the row keeps the digests that repeats are known by
         given = [replace(e, digest=told_digest(draft, run, bytes(e.value).decode(), e.digest)) for e in given]
     outcome = Outcome(value=raw, outcome=verdict.outcome, decision=verdict.value, receipt=receipt, answers=given)
-    answer = msgspec.json.encode(outcome).decode()
+    answer = _encode(outcome).decode()
     run = close_wait(draft, run, wait, "completed", "answer", answer=answer, received=received)
     if run.status == "waiting":
         wake(draft, run, wait, wait.key)

@@ -10,6 +10,8 @@ import msgspec
 
 from bide.core.payloads import canonical, digest
 
+_encode = msgspec.json.Encoder().encode
+
 
 class DecisionReceipt(msgspec.Struct, frozen=True, kw_only=True):
     """Proof of one answer. Equal answers of the same person to the same question have the same `digest`.
@@ -76,4 +78,4 @@ def _version(schema: bytes) -> str:
 
 
 def _digest(*bound: str | None) -> str:
-    return digest(msgspec.json.encode(("decision", 1, *bound)).decode())
+    return digest(_encode(("decision", 1, *bound)).decode())

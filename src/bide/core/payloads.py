@@ -93,7 +93,7 @@ def decode_as(text: str, type_: Any) -> Any:
 
 
 def _read(text: str, type_: Any) -> Any:
-    read = _reader(type_)
+    read = _decode if type_ is Any else _reader(type_)
     try:
         return read(text)
     except msgspec.ValidationError as error:

@@ -293,9 +293,9 @@ def _reads_of_request(
                 _reads_of_unsent(command, runs, wanted)
         case Answer():
             run = runs.get(command.run_id)
-            nos = {command.no, *run.open_waits} if run is not None else {command.no}  # one may take it as a signal
-            wanted.waits.update((command.run_id, no) for no in nos)
+            wanted.waits.add((command.run_id, command.no))
             if run is not None:
+                wanted.waits.update([(run.id, no) for no in run.open_waits])  # one may take it as a signal
                 _reads_of_pack(run, wanted)
             wanted.interactions.add((command.run_id, command.no, command.item or 0))
             name = dedup_name(command)

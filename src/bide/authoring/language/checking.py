@@ -505,7 +505,7 @@ class _Checker:
         if step.is_callback and step.entry("event") is not None:
             self._say(step.span, f"`{step.name}` waits for an event and for a callback; make two waits of it")
         for entry in step.told:
-            if entry.name in OF_PEOPLE and (step.is_callback or step.entry("event") is not None):
+            if entry.name in OF_PEOPLE and not step.asks_a_person:
                 what = "a callback" if step.is_callback else "an event"
                 said = f"but `{step.name}` waits for {what}, which anybody may bring"
                 self._say(entry.span, f"`«{entry.name}»` {OF_PEOPLE[entry.name]}, {said}")

@@ -41,6 +41,7 @@ class MachineFile(Workflow[Any, Any]):
         steps = all_steps(machine)
         self.callbacks = {step.name: step for step in steps if isinstance(step, WaitFor) and step.is_callback}
         self.schemas = {id(step): schema_of_fields(step.schema) for step in steps if isinstance(step, WaitFor)}
+        self.asking = {id(step) for step in steps if isinstance(step, WaitFor) and step.asks_a_person}
         self.links = {id(step): found for step in steps if (found := links_in(step))}
         self.questions: dict[int, Question] = {}  # of waits that ask every run the same, as far as they were reached
         self._compiled: dict[int, Compiled] = {}

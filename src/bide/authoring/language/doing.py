@@ -69,9 +69,8 @@ class Doing:
 
     def compute(self, step: Compute) -> Awaitable[Any]:
         """Remembered like any step, but committed with what comes next: nothing is lost if it is computed again."""
-        return self._lasting(
-            self._turn.code(step.name, "compute", lambda: self._evaluate(step.value), returns=Any, retry=ONCE)
-        )
+        call = functools.partial(self._definition.value_of, step.value, self._values)
+        return self._lasting(self._turn.code(step.name, "compute", call, returns=Any, retry=ONCE))
 
     async def _lasting(self, step: Awaitable[Any]) -> Any:
         """An expression that came to nothing would again: the run ends at once (F16)."""
@@ -263,14 +262,14 @@ class Doing:
         return question
 
     async def wait(self, wait: WaitFor) -> Any:
-        if wait.is_callback:
+        if id(wait) in self._definition.asking:
+            answer = await waiting.person(self._turn, wait.name, self._question(wait))
+        elif wait.is_callback:
             if wait.name not in self._minted:
                 await self._callback(wait)
             answer = await self._minted.pop(wait.name)
-        elif wait.entry("event") is not None:
-            answer = await waiting.event(self._step, wait.name, self._wait_options(wait), wait.schema)
         else:
-            answer = await waiting.person(self._turn, wait.name, self._question(wait))
+            answer = await waiting.event(self._step, wait.name, self._wait_options(wait), wait.schema)
         if isinstance(answer, Decision):
             return self._decided(wait, answer)
         return with_defaults(wait.schema, answer, self._source)

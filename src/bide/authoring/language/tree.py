@@ -201,6 +201,10 @@ class WaitFor(Node, frozen=True, gc=False):
         value = self.entry("callback")
         return isinstance(value, Literal_) and value.value is True
 
+    @property
+    def asks_a_person(self) -> bool:
+        return not self.is_callback and self.entry("event") is None
+
 
 class RunFlow(Node, frozen=True, gc=False):
     flow: FlowName
