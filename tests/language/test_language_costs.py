@@ -72,6 +72,7 @@ async def test_a_turn_of_a_machine_file_leaves_nothing_to_the_garbage_collector(
     async with world(app) as there:
         gc.collect()
         gc.disable()
+        before = parts_of_turns()  # which tests before this one may have left where something refers to them
         try:
             run = await there.start("cycle")
             [task] = await there.interactions(run_id=run.id)
@@ -79,10 +80,14 @@ async def test_a_turn_of_a_machine_file_leaves_nothing_to_the_garbage_collector(
             assert await there.result(run.id) == 3
             failed = await there.start("failing", {"n": "none"})
             assert (await there.get(failed.id)).status == "failed"
-            left = [each for each in gc.get_objects() if isinstance(each, WorkflowTurn | Straight | Walk)]
+            left = parts_of_turns()
         finally:
             gc.enable()
-    assert left == []
+    assert {id(each) for each in left} <= {id(each) for each in before}
+
+
+def parts_of_turns() -> list[object]:
+    return [each for each in gc.get_objects() if isinstance(each, WorkflowTurn | Straight | Walk)]
 
 
 LOOP = """
