@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections import deque
 from typing import Any
 from weakref import WeakSet
@@ -12,6 +11,7 @@ import bide
 from bide.authoring.workflow.loop import BodyLoop
 from bide.authoring.workflow.turn import WorkflowTurn
 from bide.testing import world
+from tests.support.leftovers import leaving_nothing
 
 Step = bide.Step
 
@@ -192,16 +192,10 @@ async def test_a_turn_that_is_over_leaves_nothing_to_the_garbage_collector() -> 
         return await step.run("end", same, paid.payload)
 
     async with world(app) as there:
-        gc.collect()
-        gc.disable()
-        try:
+        with leaving_nothing(WorkflowTurn, BodyLoop):
             run = await there.start("usual")
             await there.signal(run.id, "paid", 7)
             assert await there.result(run.id) == 7
-            left = [each for each in gc.get_objects() if isinstance(each, WorkflowTurn | BodyLoop)]
-        finally:
-            gc.enable()
-    assert left == []
 
 
 def test_what_the_loops_of_turns_share_is_not_theirs_to_change() -> None:

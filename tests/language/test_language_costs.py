@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 
 import bide
@@ -12,6 +11,7 @@ from bide.authoring.workflow.turn import MOST_IN_A_ROW, WorkflowTurn
 from bide.engine.engine import Engine
 from bide.testing import world
 from tests.support.counting import counted
+from tests.support.leftovers import leaving_nothing
 from tests.support.staging import client_of, real_store, until
 
 CYCLE = """
@@ -70,24 +70,13 @@ async def test_a_turn_of_a_machine_file_leaves_nothing_to_the_garbage_collector(
     app = bide.App()
     app.load(tmp_path)
     async with world(app) as there:
-        gc.collect()
-        gc.disable()
-        before = parts_of_turns()  # which tests before this one may have left where something refers to them
-        try:
+        with leaving_nothing(WorkflowTurn, Straight, Walk):
             run = await there.start("cycle")
             [task] = await there.interactions(run_id=run.id)
             await there.answer(task.id, {"n": 1})
             assert await there.result(run.id) == 3
             failed = await there.start("failing", {"n": "none"})
             assert (await there.get(failed.id)).status == "failed"
-            left = parts_of_turns()
-        finally:
-            gc.enable()
-    assert {id(each) for each in left} <= {id(each) for each in before}
-
-
-def parts_of_turns() -> list[object]:
-    return [each for each in gc.get_objects() if isinstance(each, WorkflowTurn | Straight | Walk)]
 
 
 LOOP = """
