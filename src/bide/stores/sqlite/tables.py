@@ -36,7 +36,11 @@ K = TypeVar("K")
 
 
 class Tables:
-    """Ids are bound as one array, row keys one after the other: each was the quickest for its kind."""
+    """Ids are bound as one array, row keys one after the other: each was the quickest for its kind.
+
+    What is read comes in the order of its keys, as it lies in the file: the cache has room for a part of what an event
+    that resumes thousands of runs looks at.
+    """
 
     def __init__(self, connection: apsw.Connection, rows: rows.Rows) -> None:
         self.connection = connection
@@ -69,7 +73,7 @@ class Tables:
 
     def load_waits(self, keys: Collection[RowKey]) -> Iterable[Wait]:
         by_number: dict[int, list[RunId]] = {}  # of which a batch has few different ones
-        for run_id, no in keys:
+        for run_id, no in sorted(keys):
             by_number.setdefault(no, []).append(run_id)
         found = (
             self.connection.execute(SQL["load_waits"], (apsw.carray(tuple(ids)), no)) for no, ids in by_number.items()
@@ -146,7 +150,7 @@ class Tables:
             yield from self.connection.execute(SQL[statement], (run_id, no, apsw.carray(items)))
 
     def _by_id(self, statement: str, ids: Collection[RunId]) -> apsw.Cursor:
-        return self.connection.execute(SQL[statement], (apsw.carray(tuple(ids)),))
+        return self.connection.execute(SQL[statement], (apsw.carray(tuple(sorted(ids))),))
 
     # -- write
 
