@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from bide.core.batch import Changes
-from bide.core.commands import Complete, DuplicateRun, Failed, NewWait, Started, Suspend
+from bide.core.commands import Complete, DuplicateRun, EventReceipt, Failed, NewWait, Started, Suspend
 from bide.core.records import RunId
 from bide.stores.interface import Store, WaitFilter
-from bide.stores.postgres import PostgresStore
+from bide.stores.postgres import PostgresStore, tables
 from bide.stores.postgres.sealed import PLAIN
 from bide.stores.postgres.sessions import Connection
 from bide.stores.postgres.tables import Known, parts_of
@@ -33,6 +33,7 @@ from bide.testing.store_contract.making import (
     ending,
     joining,
     kinds,
+    listening_for,
     outcomes,
     parked,
     reply_to,
@@ -324,6 +325,36 @@ async def test_a_batch_of_many_costs_as_many_statements_as_one(
     done = await store.execute([a_signal(f"run_{number}") for number in range(5)], an_offer())
     assert outcomes(done) == ["woke"] * 5
     assert statements() == ["lock_runs", "select_waits", "write"]
+
+
+async def three_that_listen(store: Store) -> None:
+    for number in range(3):
+        turn = await running(store, f"run_{number}", style="workflow")
+        await store.execute([listening_for(turn, "order.shipped", timeout=HOUR)])
+
+
+async def test_F8_what_an_event_does_to_very_many_runs_is_written_part_by_part(
+    store: Store, statements: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MANY_RUNS", 3)
+    await three_that_listen(store)
+    statements()
+    done = await store.execute([an_event()], an_offer(slots=2))
+    assert told(EventReceipt, done.replies[0]).resumed == 3
+    assert "write" not in statements()
+    assert [[step.key for step in turn.steps] for turn in done.turns.values()] == [["order.shipped"]] * 2
+    statuses = sorted((await store.statuses([RunId(f"run_{number}") for number in range(3)])).values())
+    assert statuses == ["ready", "running", "running"]
+
+
+async def test_F8_a_part_that_the_database_refuses_undoes_those_before_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MANY_RUNS", 3)
+    await three_that_listen(store)
+    done = await store.execute([an_event()], an_offer("worker \x00"))
+    assert (kinds(done), done.turns) == (["Failed"], {})
+    assert await store.count_runs(WORKSPACE) == {"waiting": 3}
 
 
 async def test_answers_to_many_signal_ids_cost_two_statements(

@@ -31,6 +31,8 @@ from bide.stores.postgres.rows import CHANGING_INTERACTION, Columns, read_unit
 from bide.stores.postgres.sealed import Rows
 from bide.stores.postgres.transactions import Part, Transaction
 
+MANY_RUNS = 2000  # in one batch, as an event may resume: to make a part ready takes longer than a round trip
+
 
 class Tables:
     def __init__(self, transaction: Transaction) -> None:
@@ -100,7 +102,11 @@ class Tables:
         if changes.is_empty:
             return
         try:
-            await self._transaction.write(changes, list(parts_of(changes, known, self._rows)))
+            parts = parts_of(changes, known, self._rows)
+            if len(changes.runs_updated) < MANY_RUNS:
+                await self._transaction.write(changes, list(parts))
+            else:
+                await self._transaction.write_in_turn(changes, parts)
         except asyncpg.UniqueViolationError as error:
             if not changes.runs_inserted:
                 raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -63,6 +63,21 @@ class Transaction:
         self.round_trips += 1
         [(self.id,)] = await self._connection.fetch(together(texts), *parameters)
         self.changes = changes
+
+    async def write_in_turn(self, changes: Changes, parts: Iterator[Part]) -> None:
+        """The same with a round trip for each part, which is made ready while the server is at the one before it."""
+        ready = await asyncio.to_thread(self._next_prepared, parts)
+        while ready is not None:
+            texts, parameters = ready
+            self.round_trips += 1
+            [(self.id,)], ready = await asyncio.gather(
+                self._connection.fetch(together(texts), *parameters), asyncio.to_thread(self._next_prepared, parts)
+            )
+            self.changes = changes
+
+    def _next_prepared(self, parts: Iterator[Part]) -> tuple[tuple[tuple[str, str], ...], list[Any]] | None:
+        part = next(parts, None)
+        return self._prepared([part]) if part is not None else None
 
     async def write_unless_moved(
         self, changes: Changes, parts: Sequence[Part], versions: Collection[str], hint: tuple[str, str] | None
