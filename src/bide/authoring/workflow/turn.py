@@ -781,4 +781,6 @@ class WorkflowTurn:
     async def _commit(self, move: Any, **history: Any) -> Turn | None:
         turn = self._turn if self.run is self._turn.run else msgspec.structs.replace(self._turn, run=self.run)
         steps, unseen = tuple(self._steps), tuple(self._unseen)
+        if self._workflow.is_straight:
+            self._loop.shut()  # nothing of it runs then; and hundreds of turns may wait for their commit at once
         return await self._session.commit(turn, move, steps=steps, unseen=unseen, **history)
