@@ -71,13 +71,13 @@ class View:
 
     def take(self, draft: Draft) -> None:
         """Make a decision part of the view."""
-        changes = self.changes
-        for run in draft.runs.values():
-            self.runs[run.id] = run
-            (changes.runs_updated if run.id in self._known[0] else changes.runs_inserted)[run.id] = run
+        changes, (known_runs, known_waits) = self.changes, self._known
+        for run_id, run in draft.runs.items():
+            self.runs[run_id] = run
+            (changes.runs_updated if run_id in known_runs else changes.runs_inserted)[run_id] = run
         for key, wait in draft.waits.items():
             self.waits[key] = wait
-            (changes.waits_updated if key in self._known[1] else changes.waits_inserted)[key] = wait
+            (changes.waits_updated if key in known_waits else changes.waits_inserted)[key] = wait
         if draft.inbox:
             self._take_inbox(draft)
         if draft.names:

@@ -122,28 +122,9 @@ def commit(draft: Draft, command: CommitTurn) -> Reply:
         run = streams.feed(draft, draft.put_run(run), command.feed)
     if command.publishes:
         run = checkpoints.publish(draft, draft.put_run(run), command.publishes)
-    match command.move:
-        case Hold():
-            lease(draft, run)
-            return Committed(draft.put_run(run), True)
+    match command.move:  # the frequent ones first
         case Suspend():
             return _suspend(draft, run, command, command.move)
-        case Ask():
-            return Committed(streams.ask(draft, run, command, command.move), False)
-        case Settle():
-            run, is_over = streams.settle(draft, run, command)
-            if is_over:
-                return _next_turn(draft, run, command.keep, "step_committed", {"next": run.step})
-            return Committed(run, False)
-        case StartAgain():
-            return _start_again(draft, run, command, command.move)
-        case Continue():
-            run = _use_up(draft, run, command)
-            return _go_on(draft, run, command, command.move)
-        case Park():
-            return _park(draft, run, command, command.move)
-        case TryAgain():
-            return _try_again(draft, run, command.move, command.keep)
         case End():
             if command.move.status == "completed" and _took_in_vain(draft, run, command):
                 return _next_turn(draft, run, command.keep, "await_resume_released", {"step": run.step})
@@ -153,6 +134,25 @@ def commit(draft: Draft, command: CommitTurn) -> Reply:
                 status = "cancelled"  # whatever its clean-up says, the run was cancelled (W8)
             run = finish(draft, run, status, result=command.move.result, error=command.move.error)
             return Committed(run, False)
+        case Park():
+            return _park(draft, run, command, command.move)
+        case Continue():
+            run = _use_up(draft, run, command)
+            return _go_on(draft, run, command, command.move)
+        case Hold():
+            lease(draft, run)
+            return Committed(draft.put_run(run), True)
+        case Ask():
+            return Committed(streams.ask(draft, run, command, command.move), False)
+        case Settle():
+            run, is_over = streams.settle(draft, run, command)
+            if is_over:
+                return _next_turn(draft, run, command.keep, "step_committed", {"next": run.step})
+            return Committed(run, False)
+        case StartAgain():
+            return _start_again(draft, run, command, command.move)
+        case TryAgain():
+            return _try_again(draft, run, command.move, command.keep)
         case _:
             assert_never(command.move)
 

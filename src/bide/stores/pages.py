@@ -101,6 +101,7 @@ _DICTIONARY_3 = (
 
 _HASH, _DIGITS = '"hash":"', 64
 _HASH_BYTES, _HASH_SIZE = _HASH.encode(), 32
+_BYTES = [bytes((number,)) for number in range(256)]
 
 
 class _Word(NamedTuple):
@@ -125,7 +126,8 @@ MESSAGE, INTERACTION, CORRELATION, DIGEST, SHORT_DIGEST, RECEIPT = _WORDS = (
     _Word(16, b'"digest":"', 16, 8),  # of what rows keep
     _Word(32, b'"receipt":"', 64, 32),
 )
-# In which entries to look for which: looking for all of them in every page would cost more than packing it.
+# In which entries to look for which, in the order above: looking for all of them in every page would cost more than
+# packing it.
 _WORDS_OF: Mapping[str, tuple[_Word, ...]] = {
     "signal_received": (MESSAGE, DIGEST),
     "signals_consumed": (MESSAGE,),
@@ -149,6 +151,9 @@ def pack_entries(entries: Sequence[Stored]) -> bytes:
     rest = encode_bare(entries)
     if len(rest) + _DIGITS * len(entries) > LONGEST_PACKED or _has_other_hashes(rest, len(entries)):
         return pack(encode_page(entries))
+    if len(entries) == 1:  # as most pages have
+        [entry] = entries
+        return _packed(bytes.fromhex(entry.hash), rest, _WORDS_OF.get(entry.name, ()))
     hashes = bytes.fromhex("".join([entry.hash for entry in entries]))
     return _packed(hashes, rest, _words_of(tuple([entry.name for entry in entries])))
 
@@ -176,14 +181,14 @@ def pack(text: str) -> bytes:
 
 def _packed(hashes: bytes, rest: bytes, words: Sequence[_Word] = _WORDS) -> bytes:
     """How many hashes there are, which words something was taken out behind and how often, all that, and the rest."""
-    which, counts, taken = 0, [], [hashes]
+    which, counts, taken = 0, b"", hashes
     for word in words:
         found, rest = _taken(word, rest)
         if found:
             which |= word.bit
-            counts.append(len(found) // word.stored)
-            taken.append(found)
-    return b"".join((WORDS_3, bytes((len(hashes) // _HASH_SIZE, which, *counts)), *taken, _deflated(rest)))
+            counts += _BYTES[len(found) // word.stored]
+            taken += found
+    return WORDS_3 + _BYTES[len(hashes) // _HASH_SIZE] + _BYTES[which] + counts + taken + _deflated(rest)
 
 
 def _taken(word: _Word, rest: bytes) -> tuple[bytes, bytes]:

@@ -13,7 +13,12 @@ def _texts(folder: str) -> dict[str, str]:
     return {file.name.removesuffix(".sql"): file.read_text(encoding="utf-8") for file in found}
 
 
-SQL: Mapping[str, str] = _texts("sql")
+def _bare(text: str) -> str:
+    """A statement without comments and line breaks: for every row of a batch it is found again by all of its text."""
+    return " ".join(" ".join(line.partition("--")[0] for line in text.splitlines()).split())
+
+
+SQL: Mapping[str, str] = {name: _bare(text) for name, text in _texts("sql").items()}
 
 AUDITS: Mapping[str, str] = {name: text for name, text in sorted(SQL.items()) if name.startswith("audit_")}
 
