@@ -198,9 +198,10 @@ class Store(Access, Protocol):
         """
 
     async def until_due(self, queues: frozenset[str]) -> timedelta | None:
-        """How long until the earliest claimable run or item, timer or chore, by the store's clock.
+        """How long until the earliest claimable run or item, timer, chore or something left to be admitted, by the
+        store's clock.
 
-        Zero or less means now.
+        Zero or less means now. Where it says later, an engine does not ask for any of these.
         """
 
     async def delete_ended(self, ended_before: timedelta, limit: int) -> int:
