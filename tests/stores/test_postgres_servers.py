@@ -6,7 +6,7 @@ import asyncio
 import re
 import secrets
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -37,10 +37,8 @@ from bide.testing.store_contract.making import (
 )
 from tests.support.postgres import (
     PostgresServer,
-    Server,
     available_postgres,
     connect,
-    own_database,
     split_schema,
     temporary_folder,
 )
@@ -301,13 +299,6 @@ async def left_behind(url: str, pooler: PoolingProxy) -> list[tuple[str, str]]:
 
 
 # Processes that stand still
-
-
-@pytest.fixture
-def own_database_url(postgres_server: Server) -> Iterator[str]:
-    """Where other tests have no sessions that could be taken for those of a process that stands still."""
-    with own_database(postgres_server) as url:
-        yield url
 
 
 async def test_D6_what_a_process_keeps_locked_that_stopped_in_the_middle_of_a_commit_is_freed(

@@ -21,6 +21,7 @@ from tests.support.postgres import (
     chosen_postgres,
     fresh_schema,
     other_postgres,
+    own_database,
     postgres_version,
     shared_server,
 )
@@ -101,6 +102,13 @@ def postgres_url(postgres_server: Server) -> Iterator[str]:
 def postgres_used_url(postgres_server: Server) -> Iterator[str]:
     """The URL of a schema that is empty, or has all tables and no rows: for stores that are opened with `migrate`."""
     with used_schema(postgres_server.url()) as url:
+        yield url
+
+
+@pytest.fixture
+def own_database_url(postgres_server: Server) -> Iterator[str]:
+    """The URL of an empty database that no other test has sessions or snapshots in, dropped at the end."""
+    with own_database(postgres_server) as url:
         yield url
 
 

@@ -294,7 +294,7 @@ def fresh_schema(url: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def own_database(server: Server) -> Iterator[str]:
-    """The URL of an empty database of its own, for what would meddle with the sessions of other tests."""
+    """The URL of an empty database of its own, for what would meddle with other tests' sessions, or they with it."""
     name = sql.Identifier(database := f"bide_{secrets.token_hex(6)}")
     with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(name))
