@@ -24,6 +24,7 @@ class Scale:
     payments: int = 10_000  # rows of a file, each sent over Kafka
     answers: int = 5_000  # over HTTP, in each round
     http_seconds: int = 5  # at half the load
+    http_rounds: int = 5  # the median counts
 
 
 FULL = Scale()
@@ -45,4 +46,5 @@ QUICK = Scale(
     payments=1_000,
     answers=1_000,
     http_seconds=1,
+    http_rounds=1,
 )
