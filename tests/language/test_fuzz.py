@@ -23,7 +23,7 @@ from bide.authoring.language.translating import translate
 from bide.errors import LanguageError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SHARES, FILES_PER_SHARE = 6, 1700
+SHARES, FILES_PER_SHARE = 6, 3400
 MOST_CHANGES = 6
 MOST_SECONDS = 2.0  # of the processor, for one file
 PIECES = [
