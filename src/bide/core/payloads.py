@@ -148,7 +148,8 @@ _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _ONE_BRACKET: Final = bytes.maketrans(b"{}", b"[]")
 _TOO_DEEP: Final = b"[" * (MAX_DEPTH + 1)
 _ONE_DIGIT: Final = bytes.maketrans(b"123456789", b"000000000")
-_BEYOND_64_BITS: Final = b"0" * 19  # 2**63 has 19 digits
+_LONG_NUMBER: Final = b"0" * 19  # 2**63 has 19 digits
+_BEYOND_64_BITS: Final = re.compile(rb"9[0-9]{18}|[0-9]{20}")
 
 
 def _refuse_size(size: int, max_bytes: int) -> None:
@@ -188,7 +189,12 @@ def _is_too_deep(brackets: bytes) -> bool:
 
 def _is_plain(raw: bytes, value: object) -> bool:
     """Whether *value* is made of nothing but what JSON knows, so that reading *raw* gives it back: the usual case."""
-    return b"\\u0000" not in raw and _BEYOND_64_BITS not in raw.translate(_ONE_DIGIT) and bool(_decode(raw) == value)
+    return b"\\u0000" not in raw and not _has_huge_number(raw) and bool(_decode(raw) == value)
+
+
+def _has_huge_number(raw: bytes) -> bool:
+    """Whether there may be an integer beyond 64 bits in it; nanoseconds since 1970 have as many digits and are none."""
+    return _LONG_NUMBER in raw.translate(_ONE_DIGIT) and _BEYOND_64_BITS.search(raw) is not None
 
 
 def _is_faithful(raw: bytes, plain: object, value: object) -> bool:
@@ -197,12 +203,7 @@ def _is_faithful(raw: bytes, plain: object, value: object) -> bool:
     The comparisons run in C and find what msgspec hides: it writes NaN and Infinity as null, and lets keys collide
     that become the same text (1 and "1"; an enum and its value).
     """
-    return (
-        b"\\u0000" not in raw
-        and _BEYOND_64_BITS not in raw.translate(_ONE_DIGIT)
-        and _encode(value) == raw
-        and bool(_decode(raw) == plain)
-    )
+    return b"\\u0000" not in raw and not _has_huge_number(raw) and _encode(value) == raw and bool(_decode(raw) == plain)
 
 
 def _is_all_there(data: bytes, value: object) -> bool:
@@ -212,7 +213,7 @@ def _is_all_there(data: bytes, value: object) -> bool:
     """
     return (
         b"\\u0000" not in data
-        and _BEYOND_64_BITS not in data.translate(_ONE_DIGIT)
+        and not _has_huge_number(data)
         and _STRING.sub(b"", data).count(b":") == _STRING.sub(b"", _encode(value)).count(b":")
     )
 
