@@ -10,6 +10,7 @@ import pytest
 
 from bide.core.commands import Receipt, Started
 from bide.core.records import RunId
+from bide.engine.committer import Committer
 from bide.errors import StoreUnavailable
 from bide.stores.interface import Store
 from bide.stores.postgres import PostgresStore, sessions
@@ -160,10 +161,14 @@ async def test_a_server_that_says_nothing_any_more_is_given_up_in_time_and_found
 
 async def test_a_call_that_is_cancelled_is_carried_out_whole(store: Store) -> None:
     await started(store, "run_0")
-    call = asyncio.create_task(store.execute([a_start("run_1"), a_start("run_2")], an_offer()))
-    await asyncio.sleep(0)  # it has begun
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
+    committer = Committer(store, 1000)
+    committer.offer = lambda most: an_offer(slots=most)
+    calls = [asyncio.create_task(committer.submit(a_start(run_id))) for run_id in ("run_1", "run_2")]
+    for _ in range(3):
+        await asyncio.sleep(0)  # their batch has begun
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
+    assert all(call.cancelled() for call in calls)
     assert (await row(store, "run_2")).status == "running"  # waits its turn for the one connection
     assert (await row(store, "run_1")).status == "running"

@@ -131,7 +131,8 @@ class Store(Access, Protocol):
 
         Durable when it returns. Runs that become ready are claimed for *offer* while it has slots. A command whose
         target moved meanwhile is executed again inside; `Again` never leaves a store. Raises `StoreUnavailable`
-        only where nothing of the batch was applied.
+        only where nothing of the batch was applied. It is called from a task that nobody cancels (`Committer`): of one
+        that is cancelled nobody can say whether it was applied.
         """
 
     async def leave(self, connection: Any, command: Start | Deliver) -> None:

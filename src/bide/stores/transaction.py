@@ -6,12 +6,12 @@ turns that were handed out, commit.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
 from bide.core import meetings, plan
+from bide.core.access import Validity
 from bide.core.batch import Changes, NameKey, RowKey, View
 from bide.core.commands import Again, AnyCommand, Offer, Reply
 from bide.core.decide import decide_all
@@ -56,6 +56,7 @@ class Tables(Protocol):
 
     def load_units(self, keys: Collection[RowKey]) -> Iterable[Unit]: ...
     def load_items(self, keys: Collection[ItemKey]) -> Iterable[Item]: ...
+    def load_keys(self, hashes: Collection[str]) -> Iterable[Validity]: ...
     def take_stream(self, workspace: str, events: int) -> int:
         """Hold a workspace's stream and set room for so many events aside; the number of the one before them."""
 
@@ -160,6 +161,8 @@ def load(tables: Tables, view: View, commands: Sequence[AnyCommand], ids: Collec
         view.units.update(((unit.run_id, unit.no), unit) for unit in tables.load_units(wanted.units))
     if wanted.items:
         view.items.update(((item.run_id, item.section, item.item), item) for item in tables.load_items(wanted.items))
+    if wanted.keys:
+        view.keys.update((key.hash, key) for key in tables.load_keys(wanted.keys))
     view.loaded()
 
 
@@ -271,6 +274,10 @@ def executed(view: View, replies: list[Reply], turns: dict[RunId, Turn]) -> Exec
     if changes.items:
         moments += [item.due_at for item in changes.items.values() if item.due_at is not None]
     changed = (*changes.runs_inserted.values(), *changes.runs_updated.values())
+    told: dict[str, int] = {}
+    for entries in changes.entries.values():
+        for entry in entries:
+            told[entry.name] = told.get(entry.name, 0) + 1
     return Executed(
         replies=replies,
         turns=turns,
@@ -280,7 +287,7 @@ def executed(view: View, replies: list[Reply], turns: dict[RunId, Turn]) -> Exec
         late=view.late,
         early=view.early,
         dead=[letter.kind for letter in changes.outside.letters.values() if letter] if changes.outside else [],
-        told=Counter([entry.name for entries in changes.entries.values() for entry in entries]),
+        told=told,
     )
 
 

@@ -145,9 +145,6 @@ class PostgresStore(PostgresAccess):
     # -- execute
 
     async def execute(self, commands: Sequence[AnyCommand], offer: Offer | None = None) -> Executed:
-        return await self._unharmed(self._execute(commands, offer))
-
-    async def _execute(self, commands: Sequence[AnyCommand], offer: Offer | None) -> Executed:
         done = await self._in_parts(commands, offer)
         for _ in range(REDONE):
             positions = again(done.replies)

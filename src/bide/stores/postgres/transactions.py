@@ -97,18 +97,17 @@ class Transaction:
 
     def _prepared(self, parts: Sequence[Part]) -> tuple[tuple[tuple[str, str], ...], list[Any]]:
         """The texts of the statements, and their parameters one after the other."""
-        is_one_row = all(len(column) == 1 for _, columns in parts for column in columns)
+        is_one_row = all(len(columns[0]) == 1 for _, columns in parts)
         texts, parameters = [], list[Any]()
         for name, columns in parts:
             text = self._sql[name]
             values = of_one_row(text) if is_one_row else text
-            parameters += [_written(column[0]) for column in columns] if values != text else map(array, columns)
+            if values != text:
+                parameters += [value.isoformat() if isinstance(value, datetime) else value for (value,) in columns]
+            else:
+                parameters += map(array, columns)
             texts.append((name, values))
         return tuple(texts), parameters
-
-
-def _written(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else value
 
 
 class Lone(NamedTuple, Generic[T]):
