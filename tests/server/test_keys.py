@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -76,6 +77,90 @@ async def test_a_revoked_key_fails_at_the_next_request(store_url: str) -> None:
         assert code(await http.get("/v1/runs")) == (401, "unauthorized")
         assert not await w.runtime.store.revoke_key("key_1")
         assert not await w.runtime.store.revoke_key("key_2")
+
+
+EVENT, START = {"name": "order.shipped", "data": {}}, {"definition": "outreach", "input": {}}
+ANSWER, SIGNAL = {"data": {"approved": True}}, {"name": "note"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/signals/approval-{run}/complete", ANSWER),
+        ("/v1/runs/{run}/signals", SIGNAL),
+        ("/v1/signals/many", {"signals": [{"target": "{run}", **SIGNAL}]}),
+        ("/v1/signals", {"correlation_key": "one", **SIGNAL}),
+        ("/v1/runs", START),
+        ("/v1/events", EVENT),
+    ],
+)
+async def test_a_commit_sees_that_its_key_was_revoked_since_the_last_request(
+    store_url: str, path: str, body: dict[str, Any]
+) -> None:
+    """G5: revocation at once, also where nobody looks the key up before the commit."""
+    async with world(app, store_url) as w:
+        run = await w.start("outreach", correlation_key="one")
+        http = w.http()
+        http.headers["Authorization"] = f"Bearer {await a_key(w)}"
+        assert (await http.post("/v1/events", json=EVENT)).status_code == 202
+        assert await w.runtime.store.revoke_key("key_1")
+        before = await w.runtime.store.count_runs(None), (await w.get(run.id)).status, await w.ledger(run.id)
+        sent = msgspec.json.encode(body).replace(b"{run}", run.id.encode())
+
+        for headers in ({}, {"Idempotency-Key": "one"}):
+            response = await http.post(path.format(run=run.id), content=sent, headers=headers)
+
+            assert code(response) == (401, "unauthorized")
+        now = await w.runtime.store.count_runs(None), (await w.get(run.id)).status, await w.ledger(run.id)
+        assert now == before
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("/v1/signals/none/complete", b'{"data": "' + b"x" * 600_000),
+        ("/v1/signals/none/complete", b'{"data": '),
+        ("/v1/signals/none/complete", b'{"data": 1}'),
+        ("/v1/signals/run_1/complete", b'{"data": 1}'),
+        ("/v1/runs", b'{"definition": "none"}'),
+        ("/v1/runs/run_1/signals", b"{}"),
+    ],
+)
+async def test_a_key_that_was_good_and_is_revoked_is_401_whatever_else_is_wrong(path: str, content: bytes) -> None:
+    """H1."""
+    async with world(app) as w:
+        http = w.http()
+        http.headers["Authorization"] = f"Bearer {await a_key(w)}"
+        assert (await http.post("/v1/events", json=EVENT)).status_code == 202
+        good = await http.post(path, content=content)
+        assert await w.runtime.store.revoke_key("key_1")
+
+        assert good.status_code in (400, 404, 413, 422)
+        assert code(await http.post(path, content=content)) == (401, "unauthorized")
+
+
+async def test_answers_under_a_key_that_was_good_a_moment_ago_are_let_in_by_their_commit(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(app, store_url) as w:
+        looks, look, http = 0, w.runtime.store.key, w.http()
+
+        async def counted(hash: str) -> Any:
+            nonlocal looks
+            looks += 1
+            return await look(hash)
+
+        monkeypatch.setattr(w.runtime.store, "key", counted)
+        runs = [await w.start("outreach") for _ in range(3)]
+        paths = [f"/v1/signals/approval-{run.id}/complete" for run in runs]
+
+        assert [(await http.post(path, json=ANSWER)).status_code for path in paths] == [200, 200, 200]
+        assert looks == 1
+        assert code(await http.post(paths[0], json=ANSWER))[0] == 410  # its commit has seen the key, too
+        assert looks == 1
+        await w.advance("2m")  # the last use of the key is to be noted again
+        assert (await http.post("/v1/events", json=EVENT)).status_code == 202
+        assert looks == 2
 
 
 async def test_a_key_expires_by_the_clock_of_the_store_and_its_use_is_noted(store_url: str) -> None:

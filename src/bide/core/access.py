@@ -34,6 +34,17 @@ class Workspace(Record, frozen=True, gc=False):
     created_at: datetime
 
 
+class Validity(Record, frozen=True, gc=False):
+    """What the commit of a command that was sent with a key sees of that key."""
+
+    hash: str
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    def is_good(self, now: datetime) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
 class Key(Record, frozen=True, gc=False):
     """What is known of a key: everything but the key."""
 
@@ -49,7 +60,7 @@ class Key(Record, frozen=True, gc=False):
     rate: int | None = None  # requests per second; None: as many as it likes
 
     def is_good(self, now: datetime) -> bool:
-        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+        return Validity(self.hash, self.expires_at, self.revoked_at).is_good(now)
 
     def may(self, scope: str) -> bool:
         """`admin` may do everything in its workspace, but answer in another's name only if it says so too."""

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from bide.core import ledger
+from bide.core.access import Validity
 from bide.core.commands import Offer
 from bide.core.meetings import Stream
 from bide.core.outside import ItemKey, Outside, OutsideDraft
@@ -57,6 +58,7 @@ class View:
         self.items: dict[ItemKey, Item] = {}
         self.units: dict[RowKey, Unit] = {}
         self.expired: set[RunId] = set()  # running, and their lease has ended
+        self.keys: dict[str, Validity] = {}  # that commands were sent with, by their hash
         self.outside = Outside()
         self.stream = Stream()
         self.changes = Changes(self.outside)

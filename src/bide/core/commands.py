@@ -29,6 +29,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     actor: str = "client"
     verdict: str = ""  # what a policy said of it, where one had something to say (G1)
     trace: str = ""  # the W3C trace context that it is sent in, where somebody traces (§11)
+    key: str = ""  # the hash of the key that it was sent with, where the commit sees whether that is still good (G5)
 
 
 # ---------------------------------------------------------------- from the outside
@@ -508,6 +509,10 @@ class Denied(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Unwelcome(msgspec.Struct, frozen=True):
+    """The key that it was sent with is unknown, expired or revoked (G5). Nothing was done."""
+
+
 class Conflicting(msgspec.Struct, frozen=True):
     """Somebody else was first."""
 
@@ -539,6 +544,7 @@ Reply = (
     | Unknown
     | Done
     | Denied
+    | Unwelcome
     | Conflicting
     | Again
     | Failed

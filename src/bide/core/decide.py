@@ -56,6 +56,7 @@ from bide.core.commands import (
     Restore,
     Start,
     StartOrSignal,
+    Unwelcome,
 )
 from bide.core.exchanging import ExpireItems, MarkDispatched, Reject, TakeIn
 from bide.core.hiding import incoming_of, scrubbed_reply
@@ -68,6 +69,9 @@ def decide_all(view: View, commands: Sequence[AnyCommand]) -> list[Reply]:
     """Answer the commands in order, each on what the ones before it left. One that breaks leaves the others alone."""
     replies: list[Reply] = []
     for command in commands:
+        if command.key and not _is_welcome(view, command.key):
+            replies.append(Unwelcome())
+            continue
         draft = Draft(view, command.actor, command.verdict, incoming_of(command), command.trace)
         try:
             reply = scrubbed_reply(decide(draft, command), draft)
@@ -78,6 +82,12 @@ def decide_all(view: View, commands: Sequence[AnyCommand]) -> list[Reply]:
             view.take(draft)
         replies.append(reply)
     return replies
+
+
+def _is_welcome(view: View, key: str) -> bool:
+    """Whether a key is good at the moment of the commit, however long ago whoever took the command in looked (G5)."""
+    known = view.keys.get(key)
+    return known is not None and known.is_good(view.now)
 
 
 def _counts(reply: Reply) -> bool:

@@ -119,6 +119,7 @@ class ExchangeCommand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     actor: str = "client"
     verdict: str = ""  # what a policy said of it (G1)
     trace: str = ""
+    key: str = ""
     run_id: RunId
     no: int
 

@@ -116,6 +116,7 @@ class Reads(msgspec.Struct):
     items: set[ItemKey] = msgspec.field(default_factory=set)
     streams: set[str] = msgspec.field(default_factory=set)  # how far the streams of these workspaces have come
     units: set[RowKey] = msgspec.field(default_factory=set)
+    keys: set[str] = msgspec.field(default_factory=set)  # the hashes of keys that commands were sent with
 
 
 def correlation_lookups(commands: Sequence[AnyCommand]) -> set[tuple[str, str]]:
@@ -207,6 +208,7 @@ def reads(commands: Sequence[AnyCommand], runs: Mapping[RunId, Run]) -> Reads:
     """The rows beyond the locked runs that the decisions rest on."""
     wanted = Reads()
     starting: dict[RunId, str | None] = {}  # correlation keys of runs that this batch starts
+    wanted.keys = keys(commands)
     wanted.names.update((c.workspace, "dedup", once_name(c.once)) for c in commands if isinstance(c, Once))
     for command in parts(commands):
         match command:
@@ -258,6 +260,11 @@ def reads(commands: Sequence[AnyCommand], runs: Mapping[RunId, Run]) -> Reads:
             case _:
                 pass
     return wanted
+
+
+def keys(commands: Sequence[AnyCommand]) -> set[str]:
+    """The hashes of the keys that commands were sent with."""
+    return {command.key for command in commands if command.key}
 
 
 def held_chores(names: Iterable[Name | None], wanted: Reads) -> set[str]:

@@ -39,6 +39,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     actor: str = "client"
     verdict: str = ""  # what a policy said of it (G1)
     trace: str = ""
+    key: str = ""
     run_id: RunId
 
 

@@ -68,6 +68,7 @@ class ItemCommand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     actor: str = "client"
     verdict: str = ""  # what a policy said of it (G1)
     trace: str = ""
+    key: str = ""
     run_id: RunId
     section: int
 

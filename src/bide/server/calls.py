@@ -14,10 +14,11 @@ from starlette.types import Receive, Scope
 from bide.authoring.checks import MOST_LISTED
 from bide.client import Client
 from bide.core.access import Key
-from bide.core.commands import AnyCommand, Emit, KeepUnused, Once, OnceKey, Reply, UsedOtherwise
+from bide.core.commands import AnyCommand, Emit, KeepUnused, Once, OnceKey, Reply, Unwelcome, UsedOtherwise
 from bide.core.once import KEPT_FOR, is_other, once_name
 from bide.engine.runtime import Runtime
-from bide.errors import IdempotencyConflict
+from bide.errors import IdempotencyConflict, Unauthorized
+from bide.server.keys import REFUSED
 from bide.server.problems import FieldError, Refusal, field_error
 
 T = TypeVar("T")
@@ -26,43 +27,54 @@ T = TypeVar("T")
 class HttpClient(Client):
     """The client of one request: what it changes is done once under the request's idempotency key (H2)."""
 
-    def __init__(self, runtime: Runtime, key: Key, once: OnceKey | None) -> None:
+    def __init__(self, runtime: Runtime, key: Key, is_confirmed: bool) -> None:
+        """Where it is not *is_confirmed* that the key is still good, the commits of its commands look."""
+
         async def opened() -> Runtime:
             return runtime
 
         super().__init__(opened, key.workspace, actor=f"key:{key.id}")
-        self._once = once
+        self.key = key
+        self.is_confirmed = is_confirmed
+        self.once: OnceKey | None = None  # the request's idempotency key
         self._outlives_run = runtime.settings.retention < KEPT_FOR
 
     @property
     def event_id(self) -> str | None:
         """The id of an event that has none of its own: it is done once by its id."""
-        return f"once:{digest_of(self._once.key.encode())}" if self._once is not None else None
+        return f"once:{digest_of(self.once.key.encode())}" if self.once is not None else None
 
     async def check_once(self) -> None:
         """Raise where the idempotency key was used with another body."""
-        if self._once is not None:
+        if self.once is not None:
             store = (await self._open()).store
-            earlier = await store.name(self.workspace, "dedup", once_name(self._once))
-            if is_other(self._once, earlier, await store.now()):
+            earlier = await store.name(self.workspace, "dedup", once_name(self.once))
+            if is_other(self.once, earlier, await store.now()):
                 self.refuse_other()
 
     def refuse_other(self) -> NoReturn:
-        raise IdempotencyConflict(self._once.key if self._once is not None else "")
+        raise IdempotencyConflict(self.once.key if self.once is not None else "")
 
     async def _submit(self, command: AnyCommand) -> Reply:
         reply = await super()._submit(command)
+        if isinstance(reply, Unwelcome):
+            raise Unauthorized(REFUSED)
+        self.is_confirmed = True
         if isinstance(reply, UsedOtherwise):
             raise IdempotencyConflict(reply.key)
         return reply
 
     def _sent(self, command: AnyCommand) -> AnyCommand:
-        if self._once is None or isinstance(command, KeepUnused):
+        sent = self._sent_once(command)
+        return sent if self.is_confirmed else replace(sent, key=self.key.hash)
+
+    def _sent_once(self, command: AnyCommand) -> AnyCommand:
+        if self.once is None or isinstance(command, KeepUnused):
             return command
         if isinstance(command, Emit):
-            return command if command.event_id == self.event_id else replace(command, once=self._once)
+            return command if command.event_id == self.event_id else replace(command, once=self.once)
         about = {"workspace": self.workspace, "actor": self.actor, "trace": command.trace}
-        return Once(**about, once=self._once, command=command, outlives_run=self._outlives_run)
+        return Once(**about, once=self.once, command=command, outlives_run=self._outlives_run)
 
 
 def client_of(runtime: Runtime, workspace: str, actor: str) -> Client:
@@ -169,6 +181,7 @@ class Endpoint:
     takes_form: bool = False  # as a browser sends it, beside JSON; then the answer is a page
     is_probe: bool = False  # asked by those who watch over processes, under whatever address they know
     probe: Probe | None = None  # answers in place of the handler, before anything is opened
+    commits: bool = False  # all that a good call does is commands of its client: their commits look at the key
     uses: tuple[str, ...] = ()  # what a good call makes more of: `runs`, `waits`, `inbox`
     media_type: str = "application/json"  # of the answers
     refusals: tuple[int, ...] = ()  # statuses of problems beyond those that every call may have

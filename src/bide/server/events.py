@@ -35,6 +35,6 @@ async def emit(call: Call) -> Answer:
 ENDPOINTS = (
     Endpoint(
         "POST", "/v1/events", emit, "events:emit", "Emit an event",
-        body=EmitEvent, answers={202: EventReceipt}, payloads=("data",), refusals=(409,),
+        body=EmitEvent, answers={202: EventReceipt}, payloads=("data",), refusals=(409,), commits=True,
     ),
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.types import Scope
 
@@ -15,7 +15,16 @@ from bide.server.bodies import headers_of
 
 USED_AGAIN: Final = timedelta(minutes=1)  # how old `last_used_at` may be before it is written again
 LONGEST_REST: Final = 0.005  # seconds that a look waits for a batch: reads and refusals wait with it
+MOST_KNOWN: Final = 10_000
 REFUSED: Final = "send a good key of a workspace as `Authorization: Bearer bide_ws_…`"
+
+
+class Pass(NamedTuple):
+    """A request may go on with this key. Where nobody has looked since it came, its commit does, or it is confirmed
+    before it is answered."""
+
+    key: Key
+    is_confirmed: bool
 
 
 class Keys:
@@ -25,15 +34,18 @@ class Keys:
     that come together cost one look. While a batch is being committed, the next look waits for it a little: what it
     lets in could not be committed before, and those who come meanwhile share it. Otherwise a third of all statements
     are looks at half of a server's load.
+
+    A request whose commit looks at the key itself need not wait for that, where the key was good a while ago.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._looking: dict[str, _Look] = {}
+        self._known: dict[str, tuple[Key, float]] = {}  # that were good, and when: by their hash
         self._buckets: dict[str, Bucket] = {}
 
-    async def of(self, scope: Scope) -> Key:
-        """The key of a request. Raises `Unauthorized` and `TooManyRequests`."""
+    async def of(self, scope: Scope, *, commits: bool) -> Pass:
+        """The key of a request, which *commits* under it or does not. Raises `Unauthorized` and `TooManyRequests`."""
         sent = headers_of(scope, b"authorization")
         if len(sent) != 1:
             raise Unauthorized(REFUSED)
@@ -41,11 +53,23 @@ class Keys:
         text = text.strip()
         if scheme.lower() != "bearer" or not looks_like_key(text):
             raise Unauthorized(REFUSED)
-        key = await self._look_up(key_hash(text))
+        hash = key_hash(text)
+        known = self._lately(hash) if commits else None
+        key = known or await self._look_up(hash)
         if key is None:
             raise Unauthorized(REFUSED)
         self._count(key)
-        return key
+        return Pass(key, is_confirmed=known is None)
+
+    async def confirm(self, key: Key) -> None:
+        """Look whether it is still good. Raises `Unauthorized`."""
+        if await self._look_up(key.hash) is None:
+            raise Unauthorized(REFUSED)
+
+    def _lately(self, hash: str) -> Key | None:
+        """The key, where it was good not long ago. It is looked up again in time for `last_used_at`."""
+        key, looked_at = self._known.get(hash, (None, 0.0))
+        return key if self._runtime.ports.monotonic() - looked_at < USED_AGAIN.total_seconds() else None
 
     async def _look_up(self, hash: str) -> Key | None:
         look = self._looking.get(hash)
@@ -77,11 +101,13 @@ class Keys:
     async def _find(self, hash: str) -> Key | None:
         store = self._runtime.store
         found = await store.key(hash)
-        if found is None:
+        if found is None or not found[0].is_good(found[1]):
+            self._known.pop(hash, None)
             return None
         key, now = found
-        if not key.is_good(now):
-            return None
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[hash] = key, self._runtime.ports.monotonic()
         if key.last_used_at is None or now - key.last_used_at >= USED_AGAIN:
             await store.touch_key(key.id)
         return key

@@ -25,7 +25,7 @@ from bide.errors import BideError, Forbidden, Unavailable
 from bide.server.bodies import ENVELOPE, Gone, Incoming, header, parse_json, read_body
 from bide.server.calls import Answer, Call, Endpoint, HttpClient, digest_of
 from bide.server.hosts import Site, check_host
-from bide.server.keys import Keys
+from bide.server.keys import Keys, Pass
 from bide.server.problems import TYPE, Refusal, problem, refusal_of
 from bide.server.quotas import Quotas, quotas_of
 
@@ -116,12 +116,43 @@ class Api:
         runtime = self._runtime = await self._open()
         if not endpoint.is_probe:
             self._site_for(runtime).check(scope)
+        client = HttpClient(runtime, *await self._passed(endpoint, runtime, scope))
+        try:
+            call = await self._received(endpoint, scope, receive, segments, path, runtime, client)
+            answer = await self._perform(endpoint, call)
+        except Gone:
+            raise
+        except Exception:
+            await self._confirm(client)  # a bad key goes before whatever else is wrong (H1)
+            raise
+        await self._confirm(client)
+        return respond(answer)
+
+    async def _passed(self, endpoint: Endpoint, runtime: Runtime, scope: Scope) -> Pass:
         if endpoint.is_public:
-            key = _ANONYMOUS
-        else:
-            key = await self._keys_for(runtime).of(scope)
-            if self._quotas is not None:
-                await self._quotas.admit(key.workspace, endpoint.uses)
+            return Pass(_ANONYMOUS, is_confirmed=True)
+        # What a policy has to say of a command may be written before the commit that looks at the key.
+        commits = endpoint.commits and not runtime.registry.governor.is_asked
+        passed = await self._keys_for(runtime).of(scope, commits=commits)
+        if self._quotas is not None:
+            await self._quotas.admit(passed.key.workspace, endpoint.uses)
+        return passed
+
+    async def _confirm(self, client: HttpClient) -> None:
+        """Let no answer out under a key that may have been revoked before its request came."""
+        if not client.is_confirmed and self._keys is not None:
+            await self._keys.confirm(client.key)
+
+    async def _received(
+        self,
+        endpoint: Endpoint,
+        scope: Scope,
+        receive: Receive,
+        segments: tuple[str, ...],
+        path: Mapping[str, str],
+        runtime: Runtime,
+        client: HttpClient,
+    ) -> Call:
         limit = endpoint.max_bytes or runtime.settings.max_payload_bytes
         raw, body = b"", None
         if endpoint.method in ("POST", "PATCH", "PUT") and not endpoint.is_raw:
@@ -130,19 +161,18 @@ class Api:
             if len(raw) > limit and isinstance(body, dict):
                 for name in endpoint.payloads:
                     encode(body.get(name), limit, f"the {name}")
-        once = _once(scope, segments, raw)
-        call = Call(
+        client.once = _once(scope, segments, raw)
+        return Call(
             runtime=runtime,
             scope=scope,
             receive=receive,
-            key=key,
-            client=HttpClient(runtime, key, once),
+            key=client.key,
+            client=client,
             path=path,
             query=_query(scope, endpoint.repeats),
             body=body,
             body_seconds=self._body_seconds,
         )
-        return respond(await self._perform(endpoint, call))
 
     async def _perform(self, endpoint: Endpoint, call: Call) -> Any:
         if endpoint.scope is not None and not call.key.may(endpoint.scope):

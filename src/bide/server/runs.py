@@ -275,6 +275,7 @@ ENDPOINTS = (
         payloads=("input",),
         refusals=(404, 409),
         uses=("runs", "waits"),
+        commits=True,
     ),
     Endpoint("GET", "/v1/runs", list_runs, "runs:read", "List runs, oldest first", query=RunQuery, repeats=("tag",),
              answers={200: Runs}),

@@ -255,21 +255,21 @@ ENDPOINTS = (
     Endpoint(
         "POST", "/v1/signals/{signal_id}/complete", complete, "signals:send", "Answer the wait that holds a signal id",
         body=CompleteSignal, answers={200: Receipt, 202: Receipt}, found=signal_exists, is_open=signal_is_open,
-        payloads=("data",), refusals=(404, 409, 410),
+        payloads=("data",), refusals=(404, 409, 410), commits=True,
     ),
     Endpoint(
         "POST", "/v1/runs/{run_id}/signals", signal_run, "signals:send", "Put a signal into a run's inbox",
         body=SignalRun, answers={202: Receipt}, found=takes_signals, payloads=("payload",), refusals=(404, 409),
-        uses=("inbox",),
+        uses=("inbox",), commits=True,
     ),
     Endpoint(
         "POST", "/v1/signals", signal_key, "signals:send", "Signal the run that holds a correlation key, or start it",
         body=SignalKey, answers={202: Receipt}, found=key_is_held, payloads=("payload",), refusals=(404, 409),
-        uses=("inbox",),
+        uses=("inbox",), commits=True,
     ),
     Endpoint(
         "POST", "/v1/signals/many", signal_many, "signals:send", "Deliver many signals in one commit, or none",
         body=SignalMany, answers={202: ManyReceipts}, found=all_can_be_had, max_bytes=MOST_BYTES, refusals=(404, 409),
-        uses=("inbox",),
+        uses=("inbox",), commits=True,
     ),
 )  # fmt: skip

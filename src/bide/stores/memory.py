@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from bide.core import invariants, meetings
-from bide.core.access import Key, Secret, Workspace
+from bide.core.access import Key, Secret, Validity, Workspace
 from bide.core.batch import Changes, NameKey, RowKey
 from bide.core.commands import AnyCommand, Claim, Deliver, FireTimer, Offer, Start
 from bide.core.ledger import LedgerKey
@@ -475,6 +475,10 @@ class MemoryStore:
 
     def load_chores(self, ids: Collection[str]) -> Iterable[Chore]:
         return [self._chores[id] for id in ids if id in self._chores]
+
+    def load_keys(self, hashes: Collection[str]) -> Iterable[Validity]:
+        keys = (key for key in self._keys.values() if key.hash in hashes)
+        return [Validity(key.hash, key.expires_at, key.revoked_at) for key in keys]
 
     def load_letters(self, keys: Collection[LetterKey]) -> Iterable[DeadLetter]:
         return [self._letters[key] for key in keys if key in self._letters]

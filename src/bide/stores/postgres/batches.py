@@ -282,6 +282,8 @@ async def _load(tables: Tables, view: View, commands: Sequence[AnyCommand]) -> N
     if wanted.items:
         items = await tables.load_items(wanted.items)
         view.items.update(((item.run_id, item.section, item.item), item) for item in items)
+    if wanted.keys:
+        view.keys.update((key.hash, key) for key in await tables.load_keys(wanted.keys))
     view.loaded()
 
 

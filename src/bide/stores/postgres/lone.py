@@ -8,12 +8,16 @@ locks.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TypeVar
 
 import asyncpg
+import msgspec
 
 from bide.core import plan
+from bide.core.access import Validity
 from bide.core.batch import Changes, View
 from bide.core.commands import AnyCommand, Claim, Complete, Deliver, Offer
 from bide.core.decide import decide_all
@@ -35,6 +39,7 @@ _RUN_ID = Run.__struct_fields__.index("id")
 _VERSION = len(Run.__struct_fields__)
 _CLOCK, _WAIT = _VERSION + 1, _VERSION + 2
 _REST = _WAIT + len(Wait.__struct_fields__)
+_read_keys = msgspec.json.Decoder(list[tuple[str, datetime | None, datetime | None]]).decode
 
 
 def lone_delivery(commands: Sequence[AnyCommand]) -> Deliver | None:
@@ -62,10 +67,11 @@ class LoneDelivery:
         self._now = now
 
     async def __call__(self, transaction: Transaction) -> Lone[Outcome] | None:
-        found = await transaction.fetch("select_run_and_waits", self._command.run_id)
+        found = await transaction.fetch("select_run_and_waits", self._command.run_id, _keys([self._command]))
         if not found:
             return None
         view = _view(transaction.rows, found, self._offer, self._now)
+        view.keys = _validities(found[0])
         if not _is_enough(view, plan.reads([self._command], view.runs)):
             return None
         made = await _decided(transaction, view, [self._command], _versions(found))
@@ -116,16 +122,27 @@ class LoneAnswers:
 
     async def __call__(self, transaction: Transaction) -> Lone[Outcome] | None:
         ids = zip(*((answer.workspace, answer.signal_id) for answer in self._commands), strict=True)
-        found = await transaction.fetch("select_answered", *map(array, ids))
+        found = await transaction.fetch("select_answered", *map(array, ids), _keys(self._commands))
         if len(found) < len(self._commands):
             return None
         view = _view(transaction.rows, found, self._offer, self._now)
-        names = [transaction.rows.read_name(tuple(row)[_REST:]) for row in found]
+        view.keys = _validities(found[0])
+        names = [transaction.rows.read_name(tuple(row)[_REST:-1]) for row in found]
         view.names.update(((name.workspace, name.kind, name.name), name) for name in names)
         commands = plan.with_waits(self._commands, names)
         if not _is_enough(view, plan.reads(commands, view.runs)):
             return None
         return await _decided(transaction, view, commands, _versions(found))
+
+
+def _keys(commands: Sequence[AnyCommand]) -> str | None:
+    """The keys that they were sent with, as a parameter; None where there are none."""
+    return array(list(keys)) if (keys := plan.keys(commands)) else None
+
+
+def _validities(row: asyncpg.Record) -> dict[str, Validity]:
+    """What stands of keys in the last column."""
+    return {key.hash: key for key in itertools.starmap(Validity, _read_keys(row[-1]))} if row[-1] else {}
 
 
 def _versions(found: Sequence[asyncpg.Record]) -> set[str]:
@@ -186,7 +203,8 @@ def _after(rows: Mapping[K, R], changes: Mapping[K, R | None]) -> list[R]:
 def _is_enough(view: View, wanted: plan.Reads) -> bool:
     """Whether the view holds all that the decision rests on."""
     beside = (wanted.inboxes, wanted.interactions, wanted.chores, wanted.letters, wanted.units, wanted.items)
-    return wanted.waits == view.waits.keys() and wanted.names <= view.names.keys() and not any(beside)
+    is_there = wanted.waits == view.waits.keys() and wanted.names <= view.names.keys()
+    return is_there and wanted.keys <= view.keys.keys() and not any(beside)
 
 
 def _is_plain(changes: Changes, known: Known) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 
+from bide.core.access import Validity
 from bide.core.batch import Changes, NameKey, RowKey
 from bide.core.outside import ItemKey, LetterKey, OutsideChanges
 from bide.core.records import (
@@ -93,6 +94,9 @@ class Tables:
 
     async def load_chores(self, ids: Collection[str]) -> Iterable[Chore]:
         return map(self._rows.read_chore, await self._fetch("select_chores", array(sorted(ids))))
+
+    async def load_keys(self, hashes: Collection[str]) -> Iterable[Validity]:
+        return [Validity(*row) for row in await self._fetch("select_validities", array(list(hashes)))]
 
     async def load_letters(self, keys: Collection[LetterKey]) -> Iterable[DeadLetter]:
         return map(self._rows.read_letter, await self._fetch("select_letters", *_keys(keys)))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from bide.core.access import Key, Secret, Workspace
+from bide.core.access import Key, Secret, Validity, Workspace
 from bide.core.ledger import LedgerKey, Stored
 from bide.core.records import (
     Chore,
@@ -148,6 +148,7 @@ unit_row, unit_of = encoder(Unit), decoder(Unit)
 item_row, item_of = encoder(Item), decoder(Item)
 workspace_row, workspace_of = encoder(Workspace), decoder(Workspace)
 key_row, key_of = encoder(Key), decoder(Key)
+validity_of = decoder(Validity)
 secret_row, secret_of = encoder(Secret), decoder(Secret)
 event_row, event_of = encoder(EventRow), decoder(EventRow)
 listener_row, listener_of = encoder(Listener), decoder(Listener)

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import apsw
 
+from bide.core.access import Validity
 from bide.core.batch import Changes, NameKey, RowKey
 from bide.core.meetings import EVENTS_AT_ONCE, EventKey, Lookup, Search
 from bide.core.outside import ItemKey, LetterKey, OutsideChanges
@@ -110,6 +111,10 @@ class Tables:
 
     def load_items(self, keys: Collection[ItemKey]) -> Iterable[Item]:
         return [self.rows.item_of(row) for row in self._by_item("load_items", keys)]
+
+    def load_keys(self, hashes: Collection[str]) -> Iterable[Validity]:
+        found = self.connection.executemany(SQL["load_validity"], [(hash,) for hash in hashes])
+        return [rows.validity_of(row) for row in found]
 
     def take_stream(self, workspace: str, events: int) -> int:
         return int(self.connection.execute(SQL["take_stream"], (workspace, events)).get) - events

@@ -7,7 +7,10 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from bide.core.access import Key, Secret, Workspace
+from bide.core.commands import AnyCommand, Unwelcome
 from bide.stores.interface import Store
+from bide.testing.store_contract.making import a_signal, a_start, outcomes, parked, reply_to, row
+from bide.testing.store_contract.rows import visible_rows
 from bide.testing.world import VirtualClock
 
 
@@ -49,6 +52,35 @@ class Access:
         assert not await store.revoke_key(key.id)
         assert not await store.revoke_key("key_9")
         assert await store.key(key.hash) == (replace(key, revoked_at=clock()), clock())
+
+    async def test_a_commit_sees_that_the_key_of_a_command_was_revoked(
+        self, store: Store, rival: Store, clock: VirtualClock
+    ) -> None:
+        key = a_key(clock)
+        await store.add_key(key)
+        await parked(store, "run_1", "go")
+        await parked(store, "run_2", "go")
+        assert outcomes(await store.execute([a_signal("run_1", key=key.hash)])) == ["woke"]
+        assert await rival.revoke_key(key.id)
+        before = await visible_rows(store)
+
+        batches: list[list[AnyCommand]] = [
+            [a_signal("run_2", key=key.hash)],
+            [a_signal("run_2", key=key.hash), a_start("run_3", key=key.hash)],
+            [a_signal("run_2", key="of none")],
+        ]
+        for commands in batches:
+            assert set((await store.execute(commands)).replies) == {Unwelcome()}
+        assert await visible_rows(store) == before
+
+    async def test_a_commit_sees_that_the_key_of_a_command_has_expired(self, store: Store, clock: VirtualClock) -> None:
+        key = a_key(clock)
+        await store.add_key(key)
+        await parked(store, "run_1", "go")
+        clock.advance(timedelta(days=1))
+
+        assert await reply_to(store, a_signal("run_1", key=key.hash)) == Unwelcome()
+        assert (await row(store, "run_1")).status == "waiting"
 
     async def test_the_last_use_of_a_key_is_noted(self, store: Store, clock: VirtualClock) -> None:
         key = a_key(clock)
