@@ -224,3 +224,31 @@ async def test_an_engine_that_has_nothing_to_do_looks_twice(store_url: str) -> N
         assert await engine.tick() is False
         assert runtime.store.round_trips - before <= 2
         await engine.crash()
+
+
+async def test_code_of_a_run_that_was_claimed_begins_before_the_next_look(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a server beside the engine a look would take the processor from the code that somebody waits for."""
+    seen: list[str] = []
+    app = bide.App()
+
+    @app.machine("noted")
+    class Noted:
+        @bide.start
+        async def begin(self, ctx: Ctx) -> bide.Done:
+            seen.append("code")
+            return bide.Done()
+
+    async with real_store(app, store_url) as runtime:
+        run = await client_of(runtime).start("noted")  # nobody offers a slot: it is left to a claim
+        look = runtime.store.until_due
+
+        async def noted(queues: frozenset[str]) -> Any:
+            seen.append("look")
+            return await look(queues)
+
+        monkeypatch.setattr(runtime.store, "until_due", noted)
+        async with Engine(runtime):
+            await run.result()
+    assert seen[:2] == ["code", "look"]

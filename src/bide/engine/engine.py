@@ -318,6 +318,8 @@ class Engine:
         # Where runs were left behind, these come first, and all that is free is theirs.
         slots = self.free if self._left_behind else self._slots(False)
         self._left_behind = await self._due(self.runtime.store.claim, slots)
+        if self._left_behind:
+            await asyncio.sleep(0)  # what was claimed begins before the next look has the server take the processor
         return self._left_behind
 
     def _slots(self, is_expected: bool) -> int:
