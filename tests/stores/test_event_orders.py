@@ -118,9 +118,9 @@ STORIES: Mapping[Story, set[str]] = {
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 async def test_an_event_and_a_rival_do_in_any_order_what_they_do_one_after_the_other(
-    postgres_url: str, story: Story
+    postgres_used_url: str, story: Story
 ) -> None:
-    tried = await try_orders(postgres_url, story, cap=CAP)
+    tried = await try_orders(postgres_used_url, story, cap=CAP)
     assert tried.verdicts == {"ok": tried.run}, str(tried)
     assert tried.is_complete or story is an_event_and_a_timeout, str(tried)  # that one has more
     assert tried.tales.keys() == STORIES[story], str(tried)
@@ -179,9 +179,9 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 async def test_code_that_breaks_a_rule_of_the_meeting_is_caught(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, name: str
+    postgres_used_url: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     mutant = MUTANTS[name]
-    tried = await try_orders(postgres_url, mutant.story, cap=CAP, mutate=lambda: mutant.mutation(monkeypatch))
+    tried = await try_orders(postgres_used_url, mutant.story, cap=CAP, mutate=lambda: mutant.mutation(monkeypatch))
     assert tried.verdicts["lost"] > 0, str(tried)
     assert tried.verdicts["ok"] > 0, f"it would be caught without any race\n{tried}"

@@ -781,10 +781,10 @@ async def _try_pair(url: str, name: str) -> Tried:
 
 @pytest.mark.parametrize("name", PAIRS)
 async def test_two_calls_do_in_any_order_what_they_do_one_after_the_other(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, name: str
+    postgres_used_url: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     under_locks(monkeypatch)
-    tried = await _try_pair(postgres_url, name)
+    tried = await _try_pair(postgres_used_url, name)
     assert tried.tales.keys() == PAIRS[name].tales, str(tried)
 
 
@@ -801,29 +801,29 @@ ON_OTHER_VERSIONS = (
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "under locks"])
 @pytest.mark.parametrize("name", ON_OTHER_VERSIONS)
 async def test_two_calls_do_the_same_on_servers_of_other_versions(
-    other_postgres_url: str, monkeypatch: pytest.MonkeyPatch, name: str, alone: bool
+    other_postgres_used_url: str, monkeypatch: pytest.MonkeyPatch, name: str, alone: bool
 ) -> None:
     """D4, D5, R1, R2: what locks and snapshots promise must not hang on the version of the server."""
     if not alone:
         under_locks(monkeypatch)
-    tried = await _try_pair(other_postgres_url, name)
+    tried = await _try_pair(other_postgres_used_url, name)
     assert tried.tales.keys() <= PAIRS[name].tales if alone else tried.tales.keys() == PAIRS[name].tales, str(tried)
 
 
 @pytest.mark.parametrize("name", [name for name in PAIRS if re.search("signal|claim", name)])
-async def test_two_calls_that_come_alone_do_the_same_without_locks(postgres_url: str, name: str) -> None:
-    tried = await _try_pair(postgres_url, name)
+async def test_two_calls_that_come_alone_do_the_same_without_locks(postgres_used_url: str, name: str) -> None:
+    tried = await _try_pair(postgres_used_url, name)
     assert tried.tales.keys() <= PAIRS[name].tales, str(tried)  # nobody who only looks is turned away by a lock
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "under locks"])
 @pytest.mark.parametrize("name", TRIPLES)
 async def test_three_calls_do_in_any_order_what_they_do_one_after_the_other(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, name: str, alone: bool
+    postgres_used_url: str, monkeypatch: pytest.MonkeyPatch, name: str, alone: bool
 ) -> None:
     if not alone:
         under_locks(monkeypatch)
-    tried = await try_orders(postgres_url, TRIPLES[name].story, cap=CAP if ALL else 0, samples=SAMPLES)
+    tried = await try_orders(postgres_used_url, TRIPLES[name].story, cap=CAP if ALL else 0, samples=SAMPLES)
     assert tried.verdicts == {"ok": tried.run}, str(tried)
     assert tried.tales.keys() <= TRIPLES[name].tales, str(tried)
 
@@ -1013,12 +1013,14 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-async def test_code_that_breaks_a_rule_is_caught(postgres_url: str, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+async def test_code_that_breaks_a_rule_is_caught(
+    postgres_used_url: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     mutant = MUTANTS[name]
     if not mutant.alone:
         under_locks(monkeypatch)
     tried = await try_orders(
-        postgres_url,
+        postgres_used_url,
         mutant.story,
         cap=mutant.cap,
         mutate=lambda: mutant.mutation(monkeypatch),

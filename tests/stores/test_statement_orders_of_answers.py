@@ -156,10 +156,10 @@ async def a_withdrawal_by_hand_and_a_cancel(store: PostgresStore, clock: Virtual
 
 
 @pytest.mark.parametrize("name", STORIES)
-async def test_answers_do_in_any_order_what_they_do_one_after_the_other(postgres_url: str, name: str) -> None:
+async def test_answers_do_in_any_order_what_they_do_one_after_the_other(postgres_used_url: str, name: str) -> None:
     """D4, D5, W7, W11."""
     told, tales = STORIES[name]
-    tried = await try_orders(postgres_url, told, cap=CAP)
+    tried = await try_orders(postgres_used_url, told, cap=CAP)
     assert tried.verdicts == {"ok": tried.run}, str(tried)
     assert tried.is_complete, str(tried)
     assert tried.tales.keys() == tales, str(tried)
@@ -210,10 +210,10 @@ MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Story, str]] = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 async def test_code_that_breaks_a_rule_of_answers_is_caught(
-    postgres_url: str, name: str, monkeypatch: pytest.MonkeyPatch
+    postgres_used_url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R2, R10: what decides is read after the lock, in a statement of its own."""
     mutation, told, verdict = MUTANTS[name]
-    tried = await try_orders(postgres_url, told, cap=60, mutate=lambda: mutation(monkeypatch))
+    tried = await try_orders(postgres_used_url, told, cap=60, mutate=lambda: mutation(monkeypatch))
     assert tried.verdicts[verdict] > 0, str(tried)
     assert tried.verdicts["ok"] > 0, f"it would be caught without any race\n{tried}"

@@ -348,12 +348,12 @@ async def the_last_two_answers_of_a_quorum_and_a_cancel(
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "under locks"])
 @pytest.mark.parametrize("name", STORIES)
 async def test_combined_waits_come_in_any_order_to_what_they_come_to_one_after_the_other(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, name: str, alone: bool
+    postgres_used_url: str, monkeypatch: pytest.MonkeyPatch, name: str, alone: bool
 ) -> None:
     if not alone:
         under_locks(monkeypatch)
     told, finish, tales = STORIES[name]
-    tried = await try_orders(postgres_url, told, cap=CAP, finish=finish)
+    tried = await try_orders(postgres_used_url, told, cap=CAP, finish=finish)
     assert tried.verdicts == {"ok": tried.run}, str(tried)
     # Under its lock a timer passes over a run that another has, and there are more such orders than time.
     assert tried.is_complete or told is a_timeout_and_an_answer_of_whom_one_is_first, str(tried)
@@ -363,12 +363,12 @@ async def test_combined_waits_come_in_any_order_to_what_they_come_to_one_after_t
 @pytest.mark.parametrize("alone", [True, False], ids=["alone", "under locks"])
 @pytest.mark.parametrize("name", TRIPLES)
 async def test_three_that_meet_at_combined_waits_come_to_what_they_come_to_one_after_the_other(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, name: str, alone: bool
+    postgres_used_url: str, monkeypatch: pytest.MonkeyPatch, name: str, alone: bool
 ) -> None:
     if not alone:
         under_locks(monkeypatch)
     told, finish, tales = TRIPLES[name]
-    tried = await try_orders(postgres_url, told, cap=CAP if ALL else 0, samples=SAMPLES, finish=finish)
+    tried = await try_orders(postgres_used_url, told, cap=CAP if ALL else 0, samples=SAMPLES, finish=finish)
     assert tried.verdicts == {"ok": tried.run}, str(tried)
     assert tried.tales.keys() <= tales, str(tried)
 
@@ -436,11 +436,11 @@ MUTANTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Story, bool]] = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 async def test_code_that_breaks_a_rule_of_combined_waits_is_caught(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, name: str
+    postgres_used_url: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     mutate, told, alone = MUTANTS[name]
     if not alone:
         under_locks(monkeypatch)
-    tried = await try_orders(postgres_url, told, cap=60, mutate=lambda: mutate(monkeypatch), dropped=TRIPWIRES)
+    tried = await try_orders(postgres_used_url, told, cap=60, mutate=lambda: mutate(monkeypatch), dropped=TRIPWIRES)
     assert set(tried.verdicts) - {"ok"}, str(tried)
     assert tried.verdicts["ok"] > 0, f"it would be caught without any race\n{tried}"

@@ -250,20 +250,20 @@ SAMPLED = {
 
 @pytest.mark.parametrize("name", STORIES)
 async def test_answers_to_signal_ids_do_in_any_order_what_they_do_one_after_the_other(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, name: str
+    postgres_used_url: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     under_locks(monkeypatch)
     told, tales = STORIES[name]
-    tried = await try_orders(postgres_url, told, cap=FIRST if name in SAMPLED else CAP, samples=SAMPLES)
+    tried = await try_orders(postgres_used_url, told, cap=FIRST if name in SAMPLED else CAP, samples=SAMPLES)
     assert tried.verdicts == {"ok": tried.run}, str(tried)
     assert tried.is_complete is (ALL or name not in SAMPLED), f"so many orders are looked at:\n{tried}"
     assert tried.tales.keys() == tales, str(tried)
 
 
 @pytest.mark.parametrize("name", [name for name in STORIES if re.search("answer", name)])
-async def test_answers_to_signal_ids_do_the_same_without_locks(postgres_url: str, name: str) -> None:
+async def test_answers_to_signal_ids_do_the_same_without_locks(postgres_used_url: str, name: str) -> None:
     told, tales = STORIES[name]
-    tried = await try_orders(postgres_url, told, cap=FIRST, samples=SAMPLES)
+    tried = await try_orders(postgres_used_url, told, cap=FIRST, samples=SAMPLES)
     assert tried.verdicts == {"ok": tried.run}, str(tried)
     assert tried.tales.keys() <= tales, str(tried)
 
@@ -299,12 +299,12 @@ UNASKING: dict[str, tuple[Story, Callable[[pytest.MonkeyPatch], None]]] = {
 
 @pytest.mark.parametrize("name", UNASKING)
 async def test_an_answer_that_does_not_ask_what_has_moved_is_caught(
-    postgres_url: str, name: str, monkeypatch: pytest.MonkeyPatch
+    postgres_used_url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, mutate = UNASKING[name]
     try:
         tried = await try_orders(
-            postgres_url, told, cap=FIRST, mutate=lambda: mutate(monkeypatch), dropped=TRIPWIRES, samples=SAMPLES
+            postgres_used_url, told, cap=FIRST, mutate=lambda: mutate(monkeypatch), dropped=TRIPWIRES, samples=SAMPLES
         )
     finally:
         unless_moved.cache_clear()
@@ -328,8 +328,8 @@ MUTANTS: dict[str, tuple[Story, str, Callable[[Draft, Name], None]]] = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 async def test_code_that_breaks_the_rule_is_caught(
-    postgres_url: str, name: str, monkeypatch: pytest.MonkeyPatch
+    postgres_used_url: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, method, mutant = MUTANTS[name]
-    tried = await try_orders(postgres_url, told, cap=60, mutate=lambda: monkeypatch.setattr(Draft, method, mutant))
+    tried = await try_orders(postgres_used_url, told, cap=60, mutate=lambda: monkeypatch.setattr(Draft, method, mutant))
     assert set(tried.verdicts) - {"ok"}, str(tried)

@@ -59,6 +59,8 @@ class Code:
 
     name: str
     run: Callable[[GatedConnection], Awaitable[object]]
+    has_its_own: bool = False
+    """Whether it brings its connections along and leaves alone the one that it is given: none is made for it then."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,12 @@ async def every_order(
     """
     async with contextlib.AsyncExitStack() as stack:
         monitor = await stack.enter_async_context(_connection(url))
-        own = [await stack.enter_async_context(_connection(url)) for _ in sessions]
+        own = [
+            monitor
+            if isinstance(session, Code) and session.has_its_own
+            else await stack.enter_async_context(_connection(url))
+            for session in sessions
+        ]
         return await _search(_Stage(monitor, own, sessions, setup, check), cap, sample)
 
 
@@ -319,16 +326,20 @@ class _Stage:
         With *is_deadlocked* that is so already, and the server's intervention is waited for first.
         """
         pause = POLL_SECONDS
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while moving := [session for session in running if session.is_moving]:
-                changed.clear()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), pause)
-                    is_deadlocked = False
-                    continue
-                pause = min(2 * pause, LONGEST_POLL_SECONDS)
-                if not is_deadlocked and await self._all_blocked(moving, running):
-                    return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_SECONDS
+        while moving := [session for session in running if session.is_moving]:
+            changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):  # not wait_for, which makes a task each time
+                    await changed.wait()
+                is_deadlocked = False
+                continue
+            if loop.time() > deadline:
+                raise TimeoutError
+            pause = min(2 * pause, LONGEST_POLL_SECONDS)
+            if not is_deadlocked and await self._all_blocked(moving, running):
+                return
 
     async def _all_blocked(self, moving: Sequence[_Session], running: Sequence[_Session]) -> bool:
         backends = [session.gate.backend for session in running if session.gate.backend is not None]

@@ -11,7 +11,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
 from psycopg import sql
@@ -46,6 +46,7 @@ class Schema:
     shape: str | None = None  # of its tables after the first use
 
 
+_changed: set[str] = set()  # names of schemas that go after this use
 _free: defaultdict[str, list[Schema]] = defaultdict(list)  # of this process, by server
 _cleaners: dict[str, Cleaner] = {}  # a connection of this process to each server: a new one knows no table yet
 
@@ -63,6 +64,13 @@ def used_schema(url: str) -> Iterator[str]:
             _free[url].append(schema)
         else:
             connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema.name)))
+
+
+def use_no_more(url: str) -> None:
+    """The schema of this URL goes at the end of its use: a test changes its tables, perhaps in its first use, when
+    nobody knows yet what they should be like."""
+    if name := dict(parse_qsl(urlsplit(url).query)).get("schema"):
+        _changed.add(name)
 
 
 def forget(url: str) -> None:
@@ -101,7 +109,7 @@ def _is_emptied(connection: Cleaner, schema: Schema) -> bool:
     """Empty it and say whether it can be used again."""
     schema.uses += 1
     [shape] = connection.execute(SHAPE, [schema.name]).fetchone() or (None,)
-    if shape is None or schema.uses > MOST_USES or schema.shape not in (None, shape):
+    if shape is None or schema.uses > MOST_USES or schema.shape not in (None, shape) or schema.name in _changed:
         return False
     schema.shape = str(shape)
     tables = [str(name) for (name,) in connection.execute(TABLES, [schema.name]) if name != KEPT]

@@ -50,6 +50,7 @@ from bide.stores.postgres.transactions import log as store_log
 from bide.testing.world import VirtualClock
 from tests.support.orders import Code, Connection, Ending, GatedConnection, Orders, _ungated, every_order
 from tests.support.postgres import connect
+from tests.support.schemas import use_no_more
 
 Result: TypeAlias = Executed | int | set[RunId] | str
 
@@ -243,6 +244,8 @@ async def try_orders(
         stage = _Stage(keeper, director, calls)
         await stage.save()
         await stage.see_serial_orders(finish and (lambda: finish(director, clock)))
+        if dropped:
+            use_no_more(url)
         for table, constraint in dropped:
             await keeper.execute(f"ALTER TABLE {table} DROP CONSTRAINT {constraint}")
         if mutate is not None:
@@ -251,7 +254,7 @@ async def try_orders(
         for call in calls:
             store = await stack.enter_async_context(_store(url, clock))
             store._sessions.connection_class = StoreConnection
-            sessions.append(Code(call.name, _made_by(call, store)))
+            sessions.append(Code(call.name, _made_by(call, store), has_its_own=True))
         stack.enter_context(stage.listening())
 
         async def search(cap: int, sample: Random | None = None) -> Orders:
@@ -296,13 +299,14 @@ class _Stage:
     # -- the state where the calls meet
 
     async def save(self) -> None:
-        parts = []
-        for table in TABLES:
+        has_rows = await self._keeper.fetchrow(f"SELECT {', '.join(f'EXISTS (TABLE {table})' for table in TABLES)}")
+        assert has_rows is not None
+        kept = [table for table, is_used in zip(TABLES, has_rows, strict=True) if is_used]
+        for table in kept:
             await self._keeper.execute(f"CREATE TEMPORARY TABLE saved_{table} AS TABLE {table}")
-            parts.append(f"DELETE FROM {table}")
-            if await self._keeper.fetchval(f"SELECT count(*) FROM saved_{table}"):
-                parts.append(f"INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM saved_{table}")
-        self._restore = "; ".join(parts)
+        emptying = [f"DELETE FROM {table}" for table in TABLES]
+        filling = [f"INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM saved_{table}" for table in kept]
+        self._restore = "; ".join(emptying + filling)
 
     async def restore(self, _: Connection) -> None:
         await self._keeper.execute(self._restore)
