@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import json
+import os
 import typing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -191,7 +192,7 @@ def _objects() -> st.SearchStrategy[Any]:
     return st.dictionaries(st.sampled_from(FIELDS), inner, max_size=5)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=int(os.environ.get("BIDE_TEST_EXAMPLES", "300")))
 @given(st.data())
 def test_W3_what_passes_the_check_can_be_read_as_the_type(data: st.DataObject) -> None:
     type_ = data.draw(TYPES)

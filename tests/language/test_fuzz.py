@@ -1,11 +1,13 @@
 """Broken files by the thousand: the parser, the checker, the formatter and the translator end, with a file or with
 problems, and never with anything else (L6).
 
-`python -m tests.language.test_fuzz SECONDS [SEED]` goes on for as long as one likes.
+`BIDE_FUZZ_FILES=20400` tries more of them, `BIDE_FUZZ_SEED` others; `python -m tests.language.test_fuzz SECONDS [SEED]`
+goes on for as long as one likes.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import sys
@@ -23,7 +25,9 @@ from bide.authoring.language.translating import translate
 from bide.errors import LanguageError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SHARES, FILES_PER_SHARE = 6, 3400
+SHARES = 6
+FILES_PER_SHARE = int(os.environ.get("BIDE_FUZZ_FILES", "4800")) // SHARES
+FIRST_SEED = int(os.environ.get("BIDE_FUZZ_SEED", "0"))
 MOST_CHANGES = 6
 MOST_SECONDS = 2.0  # of the processor, for one file
 PIECES = [
@@ -102,7 +106,8 @@ def test_a_file_that_takes_forever_is_a_failure() -> None:
 @pytest.mark.parametrize("share", range(SHARES))
 def test_broken_files_are_answered_with_problems_and_nothing_else(share: int) -> None:
     originals = texts()
-    for seed in range(share * FILES_PER_SHARE, (share + 1) * FILES_PER_SHARE):
+    first = FIRST_SEED + share * FILES_PER_SHARE
+    for seed in range(first, first + FILES_PER_SHARE):
         text = broken(random.Random(seed), originals)
         try:
             try_out(text)
