@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import bide
+import bide.stores.postgres
+import bide.stores.sqlite  # once, and not by each process that is forked
 from bide.core.commands import CommitTurn
 from bide.engine.engine import Engine
 from bide.engine.probes import KillProbe
