@@ -12,7 +12,7 @@ import pytest
 from bide.stores.postgres import audit
 from bide.testing import places
 from tests.support.auditing import asked_at_once
-from tests.support.files import made_file
+from tests.support.files import made_file, quick_folder
 from tests.support.postgres import (
     ENVIRONMENT_VARIABLE,
     NamedServer,
@@ -27,8 +27,8 @@ from tests.support.postgres import (
 )
 from tests.support.schemas import forget, used_schema, used_schema_for_a_world
 
-# No test of the shared server survives a crash of the machine, so the disk need not be waited for. A test about
-# durability starts a `PostgresServer` of its own, where `fsync` is on.
+# No test of the shared server survives a crash of the machine, so the disk need not be waited for, nor written to
+# where memory has room. A test about durability starts a `PostgresServer` of its own, where `fsync` is on.
 SHARED_SETTINGS: dict[str, str | int] = {
     "max_connections": 200,
     "fsync": "off",
@@ -65,6 +65,7 @@ def _shared(tmp_path_factory: pytest.TempPathFactory, bin_dir: Path) -> Iterator
         bin_dir,
         owner=os.getppid() if is_worker else os.getpid(),
         settings=SHARED_SETTINGS,
+        within=quick_folder(),
     ) as server:
         yield server
         forget(server.url())

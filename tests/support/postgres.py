@@ -232,12 +232,17 @@ def postgres_version(bin_dir: Path) -> int:
 
 @contextlib.contextmanager
 def shared_server(
-    meeting_place: Path, bin_dir: Path, *, owner: int, settings: Mapping[str, str | int]
+    meeting_place: Path,
+    bin_dir: Path,
+    *,
+    owner: int,
+    settings: Mapping[str, str | int],
+    within: Path | None = None,
 ) -> Iterator[Server]:
     """The server that every process which meets at *meeting_place* uses: the first starts it, the last stops it.
 
-    It is stopped with *owner* at the latest. Users are counted by a shared file lock, which the kernel takes back from
-    a process that was killed.
+    It is stopped with *owner* at the latest; its data are *within* that folder. Users are counted by a shared file
+    lock, which the kernel takes back from a process that was killed.
     """
     meeting_place.mkdir(parents=True, exist_ok=True)
     users = (meeting_place / "users").open("w")
@@ -246,7 +251,7 @@ def shared_server(
         with _mutex(meeting_place):
             fcntl.flock(users, fcntl.LOCK_SH)
             if not address.exists():
-                server = PostgresServer(bin_dir, temporary_folder(), settings, owner=owner)
+                server = PostgresServer(bin_dir, temporary_folder(within), settings, owner=owner)
                 try:
                     server.start()
                 except BaseException:
@@ -321,9 +326,9 @@ async def connect(url: str, **options: Any) -> asyncpg.Connection[asyncpg.Record
     return connection
 
 
-def temporary_folder() -> Path:
+def temporary_folder(within: Path | None = None) -> Path:
     """A new folder that an unprivileged user can reach, with a path short enough for a socket."""
-    return Path(tempfile.mkdtemp(prefix="bide-postgres-"))
+    return Path(tempfile.mkdtemp(prefix="bide-postgres-", dir=within))
 
 
 @contextlib.contextmanager
