@@ -11,9 +11,9 @@ from tests.cli.conftest import Bide
 
 
 @pytest.fixture
-def on_postgres(bide: Bide, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Bide:
-    asyncio.run(migrate(postgres_url))
-    monkeypatch.setenv("BIDE_STORE", postgres_url)
+def on_postgres(bide: Bide, postgres_used_url: str, monkeypatch: pytest.MonkeyPatch) -> Bide:
+    asyncio.run(migrate(postgres_used_url))
+    monkeypatch.setenv("BIDE_STORE", postgres_used_url)
     monkeypatch.setenv("BIDE_RESUME_SECRETS", "cli:0123456789abcdef0123")
     return bide
 
@@ -49,7 +49,7 @@ def test_a_failed_run_is_retried_as_a_new_one(on_postgres: Bide) -> None:
     assert statuses == {failed: "failed", again["id"]: "failed"}
 
 
-def test_doctor_reaches_the_server_and_the_audit_finds_nothing(on_postgres: Bide, postgres_url: str) -> None:
+def test_doctor_reaches_the_server_and_the_audit_finds_nothing(on_postgres: Bide, postgres_used_url: str) -> None:
     on_postgres.start("forever")
     health = on_postgres("doctor", "--json").json
     assert health["store"]["reachable"] is True

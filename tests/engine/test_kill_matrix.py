@@ -91,7 +91,7 @@ async def nursery(folder: Path) -> AsyncIterator[Nursery]:
 def kind(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where runs live: SQLite has a file for each run, PostgreSQL one schema for all."""
     if request.param == "postgres":
-        url: str = request.getfixturevalue("postgres_url")
+        url: str = request.getfixturevalue("postgres_used_url")
         asyncio.run(migrate(url))
         return url
     return f"sqlite:///{tmp_path}/NAME.db"

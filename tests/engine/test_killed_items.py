@@ -25,7 +25,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'items.db'}"
         return
-    made: str = request.getfixturevalue("postgres_url")
+    made: str = request.getfixturevalue("postgres_used_url")
     asyncio.run(migrate(made))
     yield made
 

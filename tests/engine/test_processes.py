@@ -34,7 +34,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("DOOR", str(tmp_path / "door"))
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'shop.db'}"
-    made: str = request.getfixturevalue("postgres_url")
+    made: str = request.getfixturevalue("postgres_used_url")
     asyncio.run(migrate(made))
     return made
 

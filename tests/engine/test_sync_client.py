@@ -72,9 +72,9 @@ def make_app(store: str) -> bide.App:
 
 
 @pytest.fixture
-def migrated_url(postgres_url: str) -> str:
-    asyncio.run(migrate(postgres_url))
-    return postgres_url
+def migrated_url(postgres_used_url: str) -> str:
+    asyncio.run(migrate(postgres_used_url))
+    return postgres_used_url
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

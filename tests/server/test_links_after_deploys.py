@@ -38,7 +38,7 @@ def lasting_store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A store that is there for more than one process."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/shop.db"
-    url = str(request.getfixturevalue("postgres_url"))
+    url = str(request.getfixturevalue("postgres_used_url"))
     subprocess.run([sys.executable, "-m", "bide", "migrate", "--store", url], check=True, stdout=subprocess.DEVNULL)
     return url
 

@@ -312,7 +312,7 @@ async def app(request: pytest.FixtureRequest, tmp_path: Path) -> bide.App:
     """On every store that more than one event loop can open."""
     if request.param == "sqlite":
         return make_app(f"sqlite:///{tmp_path}/same.db")
-    url: str = request.getfixturevalue("postgres_url")
+    url: str = request.getfixturevalue("postgres_used_url")
     await migrate(url)
     return make_app(url)
 

@@ -56,8 +56,8 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-async def store(postgres_url: str, clock: VirtualClock) -> AsyncIterator[Store]:
-    store = PostgresStore(postgres_url, now=clock, hints=False, migrate=True)
+async def store(postgres_used_url: str, clock: VirtualClock) -> AsyncIterator[Store]:
+    store = PostgresStore(postgres_used_url, now=clock, hints=False, migrate=True)
     await store.open()
     yield store
     assert await store.audit() == []
@@ -65,9 +65,9 @@ async def store(postgres_url: str, clock: VirtualClock) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-async def rival(store: Store, postgres_url: str) -> AsyncIterator[Connection]:
+async def rival(store: Store, postgres_used_url: str) -> AsyncIterator[Connection]:
     """A connection of somebody else, whose search path is the store's schema."""
-    connection = await connect(postgres_url)
+    connection = await connect(postgres_used_url)
     yield connection
     await connection.close()
 
@@ -115,9 +115,9 @@ async def test_a_start_takes_the_key_when_the_rival_gives_up(store: Store, rival
 
 
 async def test_two_stores_that_start_under_one_key_at_once_start_one_run(
-    store: Store, postgres_url: str, clock: VirtualClock
+    store: Store, postgres_used_url: str, clock: VirtualClock
 ) -> None:
-    other = PostgresStore(postgres_url, now=clock, hints=False)
+    other = PostgresStore(postgres_used_url, now=clock, hints=False)
     await other.open()
     stores = [store, other] * 4
     replies = await asyncio.gather(
@@ -211,12 +211,14 @@ async def test_a_key_that_is_too_long_for_the_index_fails_alone(store: Store) ->
 
 
 @pytest.mark.parametrize("poison", ["\x00", "garbage"], ids=["nul", "no command"])
-async def test_what_cannot_be_admitted_is_kept_and_not_met_again(store: Store, postgres_url: str, poison: str) -> None:
+async def test_what_cannot_be_admitted_is_kept_and_not_met_again(
+    store: Store, postgres_used_url: str, poison: str
+) -> None:
     """S12: its neighbours are admitted, and so is what comes later."""
     async with store.connection() as connection:
         await store.leave(connection, a_start("run_1"))
         if poison == "garbage":
-            table = f'"{split_schema(postgres_url)[1]}".intake'
+            table = f'"{split_schema(postgres_used_url)[1]}".intake'
             await connection.execute(f"INSERT INTO {table} (id, command) VALUES ($1, $1)", poison)
         else:
             await store.leave(connection, a_start("run_2", step=poison, correlation_key=f"key {poison}"))
@@ -229,9 +231,9 @@ async def test_what_cannot_be_admitted_is_kept_and_not_met_again(store: Store, p
 
 
 @pytest.fixture
-async def stubborn(store: Store, postgres_url: str) -> AsyncIterator[Connection]:
+async def stubborn(store: Store, postgres_used_url: str) -> AsyncIterator[Connection]:
     """A database that does not let the run `run_2` move."""
-    connection = await connect(postgres_url)
+    connection = await connect(postgres_used_url)
     yield connection
     await connection.execute("ALTER TABLE runs DROP CONSTRAINT stubborn")
     await connection.close()

@@ -32,17 +32,17 @@ COMMIT_SIZE = len(b"Q\0\0\0\0COMMIT\0")
 
 
 @pytest.fixture
-async def proxy(postgres_url: str) -> AsyncIterator[CuttingProxy]:
-    server = urlsplit(postgres_url)
+async def proxy(postgres_used_url: str) -> AsyncIterator[CuttingProxy]:
+    server = urlsplit(postgres_used_url)
     assert server.hostname is not None
     async with CuttingProxy(server.hostname, server.port or 5432) as proxy:
         yield proxy
 
 
 @pytest.fixture
-async def store(postgres_url: str, proxy: CuttingProxy) -> AsyncIterator[Store]:
+async def store(postgres_used_url: str, proxy: CuttingProxy) -> AsyncIterator[Store]:
     """A store with one connection, through the proxy."""
-    store = PostgresStore(proxy.url(postgres_url), hints=False, pool_size=1, migrate=True, patience=5)
+    store = PostgresStore(proxy.url(postgres_used_url), hints=False, pool_size=1, migrate=True, patience=5)
     await store.open()
     yield store
     await proxy.heal()
@@ -99,10 +99,10 @@ async def test_answers_that_are_lost_on_the_way_back_do_not_double_a_start(
 
 
 async def test_a_session_that_an_operator_ends_is_replaced_and_the_batch_tried_again(
-    store: Store, postgres_url: str
+    store: Store, postgres_used_url: str
 ) -> None:
     await running(store, "run_1")
-    rival = await connect(postgres_url)
+    rival = await connect(postgres_used_url)
     holding = rival.transaction()
     await holding.start()
     await rival.execute("SELECT id FROM runs WHERE id = 'run_1' FOR NO KEY UPDATE")
@@ -119,9 +119,9 @@ async def test_a_session_that_an_operator_ends_is_replaced_and_the_batch_tried_a
 
 
 async def test_a_server_that_is_away_is_said_in_time_and_found_again_by_itself(
-    postgres_url: str, proxy: CuttingProxy
+    postgres_used_url: str, proxy: CuttingProxy
 ) -> None:
-    store = PostgresStore(proxy.url(postgres_url), hints=False, migrate=True, patience=0.2)
+    store = PostgresStore(proxy.url(postgres_used_url), hints=False, migrate=True, patience=0.2)
     await store.open()
     await started(store, "run_1")
     proxy.refuse()
@@ -139,12 +139,12 @@ async def test_a_server_that_is_away_is_said_in_time_and_found_again_by_itself(
 
 
 async def test_a_server_that_says_nothing_any_more_is_given_up_in_time_and_found_again_by_itself(
-    postgres_url: str, proxy: CuttingProxy, monkeypatch: pytest.MonkeyPatch
+    postgres_used_url: str, proxy: CuttingProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Connections stand and no byte passes: what was sent meanwhile arrives at the end, and changes nothing (F62)."""
     monkeypatch.setattr(sessions, "COMMAND_SECONDS", 0.3)
     monkeypatch.setattr(sessions, "CONNECT_SECONDS", 0.3)
-    store = PostgresStore(proxy.url(postgres_url), hints=False, migrate=True, patience=0.2)
+    store = PostgresStore(proxy.url(postgres_used_url), hints=False, migrate=True, patience=0.2)
     await store.open()
     await started(store, "run_1")
     proxy.blackhole()
