@@ -19,7 +19,7 @@ from tests.engine.team import Workers, shop, workers
 from tests.engine.worker_process import ITEMS
 from tests.support.staging import until
 
-KILLS = int(os.environ.get("BIDE_TEST_KILLS", "25"))
+KILLS = int(os.environ.get("BIDE_TEST_KILLS", "50"))
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ async def test_two_processes_on_one_store_share_the_work(url: str) -> None:
 
 
 async def test_workers_that_are_killed_at_random_moments_lose_nothing(url: str) -> None:
-    """Many times. What this test was told is delivered, it remembers itself, and finds again."""
+    """Fifty times. What this test was told is delivered, it remembers itself, and finds again."""
     chance = random.Random(2030)
     async with shop(url) as client, workers(url) as team:
         settings = {"lease": "250ms", "max_claims": "10000", "concurrency": "5"}
