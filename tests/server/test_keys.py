@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+import bide
 from bide.core.access import SCOPES, Key, key_hash, new_key
 from bide.server import keys
 from bide.stores.interface import Executed
@@ -137,6 +138,20 @@ async def test_a_key_that_was_good_and_is_revoked_is_401_whatever_else_is_wrong(
 
         assert good.status_code in (400, 404, 413, 422)
         assert code(await http.post(path, content=content)) == (401, "unauthorized")
+
+
+async def test_a_key_that_was_good_and_is_revoked_is_401_also_over_a_rate_or_a_quota() -> None:
+    """H1."""
+    limited = bide.App("limited", workspace_rate=3)
+    for limits, rate in ((app, 2), (limited, None)):
+        async with world(limits) as w:
+            http = w.http()
+            http.headers["Authorization"] = f"Bearer {await a_key(w, rate=rate)}"
+            statuses = [(await http.post("/v1/events", json=EVENT)).status_code for _ in range(4)]
+            assert statuses[-1] == 429
+            assert await w.runtime.store.revoke_key("key_1")
+
+            assert code(await http.post("/v1/events", json=EVENT)) == (401, "unauthorized")
 
 
 async def test_answers_under_a_key_that_was_good_a_moment_ago_are_let_in_by_their_commit(

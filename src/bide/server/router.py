@@ -118,6 +118,8 @@ class Api:
             self._site_for(runtime).check(scope)
         client = HttpClient(runtime, *await self._passed(endpoint, runtime, scope))
         try:
+            if self._quotas is not None and not endpoint.is_public:
+                await self._quotas.admit(client.workspace, endpoint.uses)
             call = await self._received(endpoint, scope, receive, segments, path, runtime, client)
             answer = await self._perform(endpoint, call)
         except Gone:
@@ -133,10 +135,7 @@ class Api:
             return Pass(_ANONYMOUS, is_confirmed=True)
         # What a policy has to say of a command may be written before the commit that looks at the key.
         commits = endpoint.commits and not runtime.registry.governor.is_asked
-        passed = await self._keys_for(runtime).of(scope, commits=commits)
-        if self._quotas is not None:
-            await self._quotas.admit(passed.key.workspace, endpoint.uses)
-        return passed
+        return await self._keys_for(runtime).of(scope, commits=commits)
 
     async def _confirm(self, client: HttpClient) -> None:
         """Let no answer out under a key that may have been revoked before its request came."""
