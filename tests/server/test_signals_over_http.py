@@ -81,7 +81,10 @@ async def test_a_collision_is_409_until_the_run_is_named(store_url: str, way_in:
     async with world(app, store_url) as w, way_in(w) as client:
         http = client()
         first, second = await outreach(http, "shared"), await outreach(http, "shared")
-        assert (await w.get(second)).status == "failed"
+        failed = (await http.get(f"/v1/runs/{second}")).json()
+        assert failed["status"] == "failed"
+        assert failed["error"]["type"] == "SignalCollisionError"
+        assert "the-one-gate" in failed["error"]["message"]
 
         response = await http.post("/v1/signals/the-one-gate/complete", json={"data": 1})
         named = await http.post("/v1/signals/the-one-gate/complete", json={"data": 1, "run_id": first})
@@ -89,6 +92,19 @@ async def test_a_collision_is_409_until_the_run_is_named(store_url: str, way_in:
         assert code(response) == (409, "signal_collision")
         assert named.status_code == 200
         assert await w.result(first) == 1
+
+
+async def test_one_signal_id_in_two_workspaces_is_two_signals(store_url: str, way_in: WayIn) -> None:
+    """F5: an id is unique in its workspace, and an answer reaches the run of its own."""
+    async with world(app, store_url) as w, way_in(w) as client:
+        here, there = client(), client(workspace="other")
+        mine, theirs = await outreach(here, "shared"), await outreach(there, "shared")
+
+        response = await there.post("/v1/signals/the-one-gate/complete", json={"data": "theirs"})
+
+        assert (response.status_code, response.json()["run_id"]) == (200, theirs)
+        assert (await there.get(f"/v1/runs/{theirs}/result")).json()["result"] == "theirs"
+        assert (await here.get(f"/v1/runs/{mine}")).json()["status"] == "waiting"
 
 
 async def test_an_answered_signal_is_410(store_url: str, way_in: WayIn) -> None:
@@ -128,6 +144,20 @@ async def test_the_signal_of_a_cancelled_run_is_404(store_url: str, way_in: WayI
         response = await http.post(f"/v1/signals/approval-{run_id}/complete", json={"data": {"approved": True}})
 
         assert code(response) == (404, "no_target")
+
+
+async def test_a_cancelled_run_leaves_its_signal_id_to_the_next(store_url: str, way_in: WayIn) -> None:
+    """W8, F5: the id is free at once; its next holder is answered under it."""
+    async with world(app, store_url) as w, way_in(w) as client:
+        http = client()
+        first = await outreach(http, "shared")
+        assert (await http.post(f"/v1/runs/{first}/cancel", json={"reason": "no more"})).status_code == 202
+        second = await outreach(http, "shared")
+
+        response = await http.post("/v1/signals/the-one-gate/complete", json={"data": 2})
+
+        assert (response.status_code, response.json()["run_id"]) == (200, second)
+        assert await w.result(second) == 2
 
 
 @pytest.mark.parametrize(
