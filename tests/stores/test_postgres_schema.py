@@ -29,7 +29,7 @@ from bide.core.records import (
     Unused,
     Wait,
 )
-from bide.errors import SchemaMissing, SchemaTooNew
+from bide.errors import SchemaMissing, SchemaTooNew, StoreUnavailable
 from bide.stores.interface import WaitFilter
 from bide.stores.postgres import PostgresStore, migrate
 from bide.stores.postgres.schema import LOCK
@@ -190,6 +190,18 @@ async def test_a_step_that_breaks_leaves_nothing_and_the_next_try_completes_it(
         with pytest.raises(Exception, match="division by zero"):
             await migrate(postgres_url)
     assert await description(postgres_url) == []
+    assert await migrate(postgres_url) == list(steps)
+
+
+async def test_a_server_that_ends_the_session_in_a_step_is_named_as_the_cause(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *_ = steps = dict(migrations())
+    ended = {**steps, first: steps[first] + "SELECT pg_terminate_backend(pg_backend_pid());"}
+    with monkeypatch.context() as patched:
+        patched.setattr("bide.stores.postgres.schema.migrations", lambda: ended)
+        with pytest.raises(StoreUnavailable, match="connection was closed in the middle of operation"):
+            await migrate(postgres_url)
     assert await migrate(postgres_url) == list(steps)
 
 

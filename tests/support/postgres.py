@@ -18,7 +18,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -64,8 +64,9 @@ class NamedServer:
 class PostgresServer:
     """One PostgreSQL server with its data in *folder*, on loopback at a port that stays the same over restarts.
 
-    *settings* go into `postgresql.conf`; `fsync` stays on unless they say otherwise. The server stops and *folder* goes
-    when the process *owner* (this one by default) ends, however it ends. Use as a context manager or `remove()` it.
+    *settings* go into `postgresql.conf`; `fsync` stays on unless they say otherwise. *creation* are more options of
+    `initdb`. The server stops and *folder* goes when the process *owner* (this one by default) ends, however it ends.
+    Use as a context manager or `remove()` it.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class PostgresServer:
         settings: Mapping[str, str | int] | None = None,
         *,
         owner: int | None = None,
+        creation: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.data = folder / "data"
@@ -82,6 +84,7 @@ class PostgresServer:
         self.port = 0
         self._bin_dir = bin_dir
         self._settings = dict(settings or {})
+        self._creation = creation
         self._owner = owner or os.getpid()
         self._user = _unprivileged_user()
 
@@ -143,7 +146,8 @@ class PostgresServer:
                 for path in (self.folder / "install", *(self.folder / "install").rglob("*")):
                     os.chown(path, self._user.pw_uid, self._user.pw_gid, follow_symlinks=False)  # the guard removes it
         self._start_guard()
-        self._expect("initdb", "-D", str(self.data), "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
+        options = ("-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--no-locale", "-N", *self._creation)
+        self._expect("initdb", "-D", str(self.data), *options)
 
     def _write_settings(self) -> None:
         settings = {

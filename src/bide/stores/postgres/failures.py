@@ -31,7 +31,7 @@ ADVICE = {
     "3F000": "the schema is missing; run `bide migrate`",
     "25006": "the server is read-only; connect to the primary, or wait until it is promoted",
     "53300": "the server has no connection left; raise max_connections or lower pool_size",
-    "53100": "the server's disk is full; free space, the store goes on by itself",
+    "53100": "the server's disk is full; free space, and start the server if it stopped; the store goes on by itself",
     "57P03": "the server is starting up or shutting down; the store goes on by itself when it is back",
 }
 
@@ -83,13 +83,32 @@ def is_lost_connection(error: BaseException) -> bool:
 
 def unavailable(address: Address, error: BaseException) -> StoreUnavailable:
     """The error that callers see: where, what, and the way out; never the password."""
-    cause = str(error) or type(error).__name__
-    return StoreUnavailable(f"PostgreSQL at {address.shown} (schema {address.schema}): {cause}; {_advice(error)}")
+    advice = _advice(error) or "nothing of the call was applied; try again"
+    return StoreUnavailable(f"{_named(address)}: {_cause(error)}; {advice}")
 
 
-def _advice(error: BaseException) -> str:
+def undecided(address: Address, lost: BaseException, error: BaseException) -> StoreUnavailable:
+    """The same where *lost* hid the answer to a commit, and *error* is why nobody could be asked for it since."""
+    advice = _advice(lost) or _advice(error) or "check the server's log"
+    return StoreUnavailable(
+        f"{_named(address)} went away during a commit: {_cause(lost)}; {advice}; "
+        "whether the call was applied is not known: look before it is made again"
+    )
+
+
+def _named(address: Address) -> str:
+    return f"PostgreSQL at {address.shown} (schema {address.schema})"
+
+
+def _cause(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+def _advice(error: BaseException) -> str | None:
     if isinstance(error, TimeoutError):
         return "it did not answer in time; check the network and the server's load"
     if isinstance(error, OSError):
         return "it cannot be reached; check that it runs and that host and port in the store URL are right"
-    return ADVICE.get(state_of(error), "nothing of the call was applied; try again")
+    # Of a server that ended the connection the driver says only that; what the server said last is its cause, if kept.
+    states = (state_of(each) for each in (error, error.__cause__) if each is not None)
+    return next((ADVICE[state] for state in states if state in ADVICE), None)

@@ -96,7 +96,7 @@ async def _take_step(connection: Connection, address: Address) -> int | None:
         await connection.execute("COMMIT")
         return step
     finally:
-        if connection.is_in_transaction():
+        if connection.is_in_transaction() and not connection.is_closed():
             await connection.execute("ROLLBACK")
 
 

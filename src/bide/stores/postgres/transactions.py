@@ -22,6 +22,7 @@ from bide.stores.postgres.failures import (
     is_transient,
     state_of,
     unavailable,
+    undecided,
 )
 from bide.stores.postgres.proving import Proof
 from bide.stores.postgres.sealed import PLAIN, Rows
@@ -163,7 +164,7 @@ class Transactions:
             return None
         transaction = Transaction(connection, self._sql, self._rows)
         made: Lone[T] | None = None
-        is_clean = is_unknown = False
+        is_clean, lost = False, None
         try:
             made = await body(transaction)
             if made is not None:
@@ -172,13 +173,16 @@ class Transactions:
             return made.result if made is not None else None
         except Exception as error:
             is_clean = is_refusal(error) or state_of(error)[:2] in ("40", "55")
-            is_unknown = transaction.changes is not None and not is_clean and is_lost_connection(error)
+            if transaction.changes is not None and not is_clean and is_lost_connection(error):
+                lost = error
             log.info("not done alone: %s", error)
         finally:
             self.round_trips += transaction.round_trips
             if not is_clean:
                 self._sessions.unsettle()
-        return made.result if made is not None and is_unknown and await self._has_committed(transaction) else None
+        if made is not None and lost is not None and await self._has_committed(transaction, lost):
+            return made.result
+        return None
 
     async def look(self, statement: str, *parameters: object) -> list[asyncpg.Record]:
         """As `read`, for a statement that is asked again and again: on the connection whose plans are made once, where
@@ -276,7 +280,7 @@ class Transactions:
         finally:
             # Also after a cancelled await: a connection in an unknown state is closed, never given back.
             self._give_back(connection, is_clean)
-        if lost is not None and transaction.id is not None and not await self._has_committed(transaction):
+        if lost is not None and transaction.id is not None and not await self._has_committed(transaction, lost):
             raise lost
         return result
 
@@ -299,7 +303,7 @@ class Transactions:
             return error
         return None
 
-    async def _has_committed(self, transaction: Transaction) -> bool:
+    async def _has_committed(self, transaction: Transaction, lost: Exception) -> bool:
         """Ask until the server says how a transaction ended whose answer was lost.
 
         About a third of such transactions are committed, so neither yes nor no may be assumed.
@@ -311,10 +315,7 @@ class Transactions:
                 status = await self._status_of(transaction)
             except Exception as error:
                 if clock() >= give_up_at:
-                    raise StoreUnavailable(
-                        f"PostgreSQL at {self._sessions.address.shown} went away during a commit; "
-                        "whether the call was applied is not known: look before it is made again"
-                    ) from error
+                    raise undecided(self._sessions.address, lost, error) from error
                 status = "in progress"
             if status == "in progress":
                 await asyncio.sleep(0.05 * (0.5 + self._random()))
