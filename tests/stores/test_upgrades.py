@@ -21,9 +21,11 @@ import bide
 from bide.core import ledger
 from bide.core.access import Key, Secret, Workspace
 from bide.core.requests import SettleDeadLetter
-from bide.stores.pages import PLAIN, unpack
+from bide.errors import BadConfiguration
+from bide.stores.pages import PLAIN, SEALED_PAGE, unpack
 from bide.stores.postgres import migrate
 from bide.stores.postgres.statements import migrations
+from bide.stores.sealing import PREFIX
 from bide.stores.sqlite.connection import connect_to_write
 from bide.stores.sqlite.statements import MIGRATIONS
 from bide.testing import world
@@ -36,6 +38,9 @@ Rows = dict[str, list[dict[str, Any]]]
 # Where several are named, each is the last before one that builds a table anew or changes what is in it.
 POSTGRES_STARTS = {"first": 1, "before smaller rows": 4, "before units": 8, "before the stream": 11}
 SQLITE_STARTS = {"first": 1, "before waits of any kind": 3, "before the stream": 10, "before quicker checks": 13}
+# Those whose tables say under which keys payloads are encrypted.
+SEALED_POSTGRES_STARTS = {name: newest for name, newest in POSTGRES_STARTS.items() if newest >= 11}
+SEALED_SQLITE_STARTS = {name: newest for name, newest in SQLITE_STARTS.items() if newest >= 10}
 
 
 # ---------------------------------------------------------------- places
@@ -92,8 +97,7 @@ class OnPostgres:
                 "INSERT INTO timers (run_id, no, due_at) SELECT run_id, no, due_at FROM waits WHERE due_at IS NOT NULL"
             )
         for run_id, seq, page in await connection.fetch(f"SELECT run_id, seq, entries FROM {source}.ledger"):
-            text = unpack(page)
-            kept = text if was_plain else PLAIN + text.encode()
+            kept = unpack(page) if was_plain else _plain(page)
             await connection.execute("INSERT INTO ledger (run_id, seq, entries) VALUES ($1, $2, $3)", run_id, seq, kept)
         await connection.close()
 
@@ -170,7 +174,8 @@ class OnSqlite:
 
 
 def _plain(page: Any) -> bytes:
-    return PLAIN + unpack(page).encode()
+    """As an earlier bide kept it; what is sealed stays as it is."""
+    return page if page[:1] == SEALED_PAGE else PLAIN + unpack(page).encode()
 
 
 def _comparable(table: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -183,7 +188,10 @@ def _comparable(table: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _pages(pages: list[tuple[str, int, bytes]]) -> list[dict[str, Any]]:
-    return [{"run": run, "seq": seq, "text": unpack(page)} for run, seq, page in sorted(pages)]
+    return [
+        {"run": run, "seq": seq, "text": page.hex() if page[:1] == SEALED_PAGE else unpack(page)}
+        for run, seq, page in sorted(pages)
+    ]
 
 
 @pytest.fixture
@@ -212,8 +220,8 @@ def world_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[bide.App, str], Any]:
 # ---------------------------------------------------------------- the story
 
 
-def shop(broken: list[bool], told: list[str | None]) -> bide.App:
-    app = bide.App()
+def shop(broken: list[bool], told: list[str | None], codec: bide.Codec | None = None) -> bide.App:
+    app = bide.App(codec=codec)
 
     @app.machine("order")
     class Order:
@@ -232,6 +240,18 @@ def shop(broken: list[bool], told: list[str | None]) -> bide.App:
 
         async def together(self, ctx: Ctx) -> bide.Done:
             return bide.Done([child.result for child in ctx.children])
+
+    @app.machine("room", cancel_grace="1h")
+    class Room:
+        @bide.start
+        async def book(self, ctx: Ctx) -> bide.Await:
+            return bide.Await("left", then="clean")
+
+        async def clean(self, ctx: Ctx) -> bide.Done:
+            return bide.Done("clean")
+
+        async def on_cancel(self, ctx: Ctx) -> bide.Await:
+            return bide.Await("left", then="clean")
 
     @app.workflow("letter")
     async def letter(step: bide.Step, name: str) -> list[Any]:
@@ -273,6 +293,8 @@ async def begin(w: World, tables: frozenset[str]) -> None:
     await w.signal("late", "other", "nobody waits for it", dedup_key="d1")
     await w.start("order", 1, correlation_key="delayed", delay="30m")
     await w.start("basket", correlation_key="basket")
+    room = await w.start("room", correlation_key="room")
+    await w.cancel(room.id, reason="a flood")
     ended = await w.start("order", 2)
     await w.signal(ended.id, "paid", "at once")
     assert (await w.signal(ended.id, "paid", "again", check=False)).outcome == "no_target"
@@ -302,6 +324,7 @@ async def go_on(w: World, tables: frozenset[str]) -> dict[str, Any]:
     await w.advance("10m")  # what failed before is tried again
     await w.signal("paid", "paid", "by card")
     await w.signal("child", "paid", "by the child")
+    assert (await w.get("room")).status == "waiting", "nobody leaves it: its clean-up ends when its time is over"
     assert (await w.signal("late", "other", "nobody waits for it", dedup_key="d1")).outcome == "duplicate"
     if "steps" in tables:
         await w.complete("gate-ann", "come in")
@@ -319,7 +342,11 @@ async def go_on(w: World, tables: frozenset[str]) -> dict[str, Any]:
         command = SettleDeadLetter(workspace="default", run_id=letter.run_id, id=letter.id, action="retry")
         await w.runtime.committer.submit(command)
     await w.advance("2h")
-    return {run.correlation_key: run.result for run in await w.runs() if run.correlation_key}
+    return {
+        run.correlation_key: run.result if run.status == "completed" else run.status
+        for run in await w.runs()
+        if run.correlation_key
+    }
 
 
 COMES_TO: dict[str, tuple[str, Any]] = {
@@ -327,6 +354,7 @@ COMES_TO: dict[str, tuple[str, Any]] = {
     "late": ("runs", "too late"),
     "child": ("runs", ["by the child"]),
     "basket": ("runs", [["by the child"]]),
+    "room": ("runs", "cancelled"),
     "left": ("intake", "too late"),
     "letter": ("steps", ["dear ann", "come in"]),
     "review": ("interactions", True),
@@ -337,10 +365,10 @@ COMES_TO: dict[str, tuple[str, Any]] = {
 }
 
 
-# What every upgrade finds rows in, where that table was there, and the one that its rows come from: all but the timers
-# of clean-ups, and the keys that payloads are encrypted under.
+# What every upgrade finds rows in, where that table was there, and the one that its rows come from. Those of
+# `sealing_keys` are in the upgrades of what is encrypted.
 FILLED = {
-    **dict.fromkeys(("runs", "waits", "inbox", "names", "ledger", "unused", "queue"), "runs"),
+    **dict.fromkeys(("runs", "waits", "inbox", "names", "ledger", "unused", "queue", "timers"), "runs"),
     "intake": "intake",
     "steps": "steps",
     "interactions": "interactions",
@@ -374,9 +402,39 @@ async def test_what_an_older_file_of_sqlite_holds_goes_on_after_the_upgrade(
     await upgrade(on_sqlite, newest, world_at)
 
 
-async def upgrade(place: Place, newest: int, world_at: Callable[[bide.App, str], Any]) -> None:
+@pytest.mark.parametrize("newest", SEALED_POSTGRES_STARTS.values(), ids=SEALED_POSTGRES_STARTS)
+async def test_what_an_older_schema_of_postgresql_holds_encrypted_is_opened_after_the_upgrade(
+    on_postgres: OnPostgres, newest: int, world_at: Callable[[bide.App, str], Any]
+) -> None:
+    await upgrade_encrypted(on_postgres, newest, world_at)
+
+
+@pytest.mark.parametrize("newest", SEALED_SQLITE_STARTS.values(), ids=SEALED_SQLITE_STARTS)
+async def test_what_an_older_file_of_sqlite_holds_encrypted_is_opened_after_the_upgrade(
+    on_sqlite: OnSqlite, newest: int, world_at: Callable[[bide.App, str], Any]
+) -> None:
+    await upgrade_encrypted(on_sqlite, newest, world_at)
+
+
+async def upgrade_encrypted(place: Place, newest: int, world_at: Callable[[bide.App, str], Any]) -> None:
+    """With the key all goes on; without it, or with another of its name, the store is still known to need it."""
+    await upgrade(place, newest, world_at, bide.AesGcm({"ours": bide.AesGcm.new_key()}))
+    rows = await place.rows(place.older)
+    assert [key["id"] for key in rows["sealing_keys"]] == ["ours"]
+    orders = [run for run in rows["runs"] if run["definition"] == "order"]
+    assert all(run["input"].startswith(f"{PREFIX}ours:") for run in orders)
+    another = bide.AesGcm({"ours": bide.AesGcm.new_key()})
+    for codec, refusal in ((None, "encrypted under the payload key 'ours'"), (another, "'ours' is not the one")):
+        with pytest.raises(BadConfiguration, match=refusal):
+            async with world_at(shop([], [], codec), place.older):
+                pytest.fail("what it holds cannot be read")
+
+
+async def upgrade(
+    place: Place, newest: int, world_at: Callable[[bide.App, str], Any], codec: bide.Codec | None = None
+) -> None:
     broken, told = [True], list[str | None]()
-    app = shop(broken, told)
+    app = shop(broken, told, codec)
     tables = await place.make_older(newest)
     async with world_at(app, place.today) as w:
         await begin(w, tables)
@@ -384,6 +442,7 @@ async def upgrade(place: Place, newest: int, world_at: Callable[[bide.App, str],
         await place.fill_older()
     filled = {table for table, kept in rows.items() if kept}
     assert {table for table, needed in FILLED.items() if {table, needed} <= tables} <= filled
+    assert 0 in {timer["no"] for timer in rows["timers"]}, "the end of a clean-up, which belongs to no wait"
     assert filled - tables <= {"secrets"}, "what those tables cannot hold, but for what is made anew"
     broken.clear()
     async with world_at(app, place.older) as w:
