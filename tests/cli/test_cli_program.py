@@ -8,15 +8,22 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
+from bide.cli.program import GROUPS, program
 from tests.cli.conftest import Answer, Bide
 
 VERBS = (
     "start", "signal", "cancel", "retry", "runs", "show", "explain", "waits", "unused", "ledger", "worker", "migrate",
     "audit", "doctor",
 )  # fmt: skip
+
+
+def _name(verb: Any) -> str:
+    return verb if isinstance(verb, str) else str(verb.__name__)
 
 
 def test_help_names_every_verb(bide: Bide) -> None:
@@ -32,6 +39,23 @@ def test_help_names_every_verb(bide: Bide) -> None:
 def test_every_verb_takes_app_store_workspace_and_json(bide: Bide, verb: list[str]) -> None:
     said = bide(*verb, "--help").out
     assert all(option in said for option in ("--app", "--store", "--workspace", "--json"))
+
+
+@pytest.mark.parametrize("verb", [name for names in GROUPS.values() for name in map(_name, names)])
+def test_a_verb_made_alone_is_the_one_among_all(verb: str) -> None:
+    """`bide VERB` makes that verb alone, because to make them all takes time."""
+    alone, among = (typer.main.get_command(made) for made in (program(verb), program()))
+
+    assert list(alone.commands) == [verb]  # type: ignore[attr-defined]  # the program is a group
+    assert described(alone, verb) == described(among, verb)
+
+
+def described(made: Any, verb: str) -> Any:
+    context = typer.Context(made, info_name="bide")
+    command = made.commands[verb]
+    below = getattr(command, "commands", {})
+    helps = [typer.Context(one, parent=context, info_name=verb).get_help() for one in (command, *below.values())]
+    return helps, type(command), list(below)
 
 
 def test_help_loads_no_database_driver(bide: Bide) -> None:

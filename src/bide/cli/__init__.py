@@ -28,7 +28,7 @@ def run(arguments: Sequence[str]) -> int:
 
     as_json = "--json" in arguments
     try:
-        code = program()(args=list(arguments), prog_name="bide", standalone_mode=False)
+        code = program(next(iter(arguments), None))(args=list(arguments), prog_name="bide", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except UsageProblem as problem:

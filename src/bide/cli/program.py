@@ -101,7 +101,11 @@ class Verbs(TyperGroup):
                 formatter.write_dl(rows, col_spacing=4)
 
 
-def program() -> typer.Typer:
+def program(first: str | None = None) -> typer.Typer:
+    """The verbs, or only the one that the *first* argument names: to make them all takes longer than most of them."""
+    verbs = {verb if isinstance(verb, str) else verb.__name__: verb for verbs in GROUPS.values() for verb in verbs}
+    if first in verbs:
+        verbs = {first: verbs[first]}
     program = typer.Typer(
         name="bide",
         cls=Verbs,
@@ -113,16 +117,21 @@ def program() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     program.callback(invoke_without_command=True)(_alone)
-    for verb in (verb for verbs in GROUPS.values() for verb in verbs):
-        if callable(verb):
+    for name, verb in verbs.items():
+        if isinstance(verb, str):
+            program.add_typer(_group(name), name=name)
+        else:
             program.command(cls=_kind(verb))(spread(verb))
-    for name, (about, verbs_of) in GROUPED.items():
-        group = typer.Typer(rich_markup_mode=None, help=about)
-        group.callback(invoke_without_command=True)(spread(ALONE[name]) if name in ALONE else _help)
-        for verb_name, grouped in verbs_of.items():
-            group.command(verb_name, cls=_kind(grouped))(spread(grouped))
-        program.add_typer(group, name=name)
     return program
+
+
+def _group(name: str) -> typer.Typer:
+    about, verbs = GROUPED[name]
+    group = typer.Typer(rich_markup_mode=None, help=about)
+    group.callback(invoke_without_command=True)(spread(ALONE[name]) if name in ALONE else _help)
+    for verb_name, verb in verbs.items():
+        group.command(verb_name, cls=_kind(verb))(spread(verb))
+    return group
 
 
 def _kind(verb: Callable[..., int]) -> type[TyperCommand] | None:

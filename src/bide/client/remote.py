@@ -38,6 +38,7 @@ from bide.core.records import FINAL, RunId, RunStatus, run_of_wait
 from bide.core.records import Run as RunRow
 from bide.engine import tracing
 from bide.engine.ports import Ports
+from bide.engine.trust import trust
 from bide.errors import BadConfiguration, BideError, RunTimeoutError, Unavailable
 from bide.views import (
     DeadLetterInfo,
@@ -92,7 +93,9 @@ class RemoteClient:
         self._told_at: datetime | None = None
         self._errors: tuple[type[Exception], ...] = (httpx.TransportError,)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._http = http or httpx.AsyncClient(headers=headers, timeout=timeout, follow_redirects=False)
+        self._http = http or httpx.AsyncClient(
+            headers=headers, timeout=timeout, follow_redirects=False, verify=trust(url)
+        )
 
     async def __aenter__(self) -> RemoteClient:
         return self

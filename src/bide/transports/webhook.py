@@ -14,6 +14,7 @@ from bide.core.payloads import BadPayload, decode_json
 from bide.engine import addresses
 from bide.engine.ports import wall_clock
 from bide.engine.transport import Answered, Dispatched, Request, Sent, Undelivered
+from bide.engine.trust import trust
 from bide.errors import BadConfiguration
 from bide.transports import signing
 from bide.transports.pacing import take_turn
@@ -74,7 +75,8 @@ class Webhook:
     async def dispatch(self, requests: Sequence[Request]) -> Sequence[Dispatched]:
         httpx = _httpx()
         slots = asyncio.Semaphore(AT_ONCE)
-        async with httpx.AsyncClient(follow_redirects=False, trust_env=False, timeout=self._seconds) as client:
+        options: dict[str, Any] = {"trust_env": False, "verify": trust(self.url, from_environment=False)}
+        async with httpx.AsyncClient(follow_redirects=False, timeout=self._seconds, **options) as client:
             return await asyncio.gather(*(self._send(client, slots, request) for request in requests))
 
     async def _send(self, client: httpx.AsyncClient, slots: asyncio.Semaphore, request: Request) -> Dispatched:

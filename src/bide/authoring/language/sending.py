@@ -13,6 +13,7 @@ import msgspec
 
 from bide.core.retrying import NonRetryable
 from bide.engine.addresses import RefusedAddress, find, is_listed
+from bide.engine.trust import trust
 from bide.errors import BadExpression
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ async def send(
     The address is the operator's: it may be anywhere.
     """
     with _failures(url, timeout):
-        async with _httpx().AsyncClient(timeout=timeout.total_seconds()) as client:
+        async with _httpx().AsyncClient(timeout=timeout.total_seconds(), verify=trust(url)) as client:
             return await _exchange(client, method, url, headers, body, most_bytes, url)
 
 
@@ -71,8 +72,10 @@ async def send_out(
             target = await find(str(asked), allow_private=is_listed(name, private_hosts))
         own = {name.lower() for name in headers}
         headers = {**({} if "host" in own else {"host": target.host}), **headers}
-        options = {"auth": (asked.username, asked.password)} if asked.userinfo else {}
-        async with httpx.AsyncClient(timeout=seconds, trust_env=False, **options) as client:
+        options: dict[str, Any] = {"trust_env": False, "verify": trust(target.url, from_environment=False)}
+        if asked.userinfo:
+            options["auth"] = (asked.username, asked.password)
+        async with httpx.AsyncClient(timeout=seconds, **options) as client:
             return await _exchange(client, method, target.url, headers, body, most_bytes, url, name=target.name)
 
 
