@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.files import quick_folder
 from tests.support.kinds import place_of
+from tests.support.postgres import ENVIRONMENT_VARIABLE
 
 # How long an example takes says more of the machine than of bide.
 hypothesis.settings.register_profile("bide", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -27,7 +28,12 @@ def store_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Folders of tests are in memory where there is room, so that no test waits for a disk. `--basetemp` keeps them."""
+    """Folders of tests are in memory where there is room, so that no test waits for a disk. `--basetemp` keeps them.
+
+    Servers that tests start have no TLS: no driver asks for it at each of thousands of connections.
+    """
+    if ENVIRONMENT_VARIABLE not in os.environ:
+        os.environ.setdefault("PGSSLMODE", "disable")
     if config.option.basetemp is not None or quick_folder() is None:
         return
     folder = tempfile.mkdtemp(prefix="bide-tests-", dir=quick_folder())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
@@ -14,10 +13,8 @@ from bide.stores.memory import MemoryStore
 from bide.stores.postgres import PostgresStore
 from bide.stores.sqlite import SqliteStore
 from bide.testing.store_contract import OpenStore, StoreContract
-from bide.testing.store_contract.races import Races
+from tests.support.contract import some_of_each_part
 from tests.support.proxy import pooling_beside
-
-OF_EACH_PART = int(os.environ.get("BIDE_TEST_POOLED", "2"))  # how many tests of each are held to it behind a pooler
 
 
 class TestMemoryStore(StoreContract):
@@ -61,8 +58,9 @@ class TestPostgresStore(StoreContract):
             yield open_store
 
 
+@some_of_each_part
 class TestPostgresStoreBehindAPooler(StoreContract):
-    """Each transaction on another connection of the server: a few tests of each part, and all of the races."""
+    """Each transaction on another connection of the server."""
 
     @pytest.fixture
     async def open_store(self, postgres_used_url: str) -> AsyncIterator[OpenStore]:
@@ -77,13 +75,6 @@ class TestPostgresStoreBehindAPooler(StoreContract):
                 return store
 
             yield open_store
-
-
-for part in StoreContract.__bases__:
-    tests = [name for name in vars(part) if name.startswith("test_")]
-    assert tests, part
-    for name in [] if part is Races else tests[OF_EACH_PART:]:
-        setattr(TestPostgresStoreBehindAPooler, name, None)
 
 
 class TestPostgresStoreOfOtherVersions(StoreContract):

@@ -12,6 +12,7 @@ from bide.stores.interface import Now, Store
 from bide.stores.postgres import PostgresStore
 from bide.stores.sqlite import SqliteStore
 from bide.testing.store_contract import OpenStore, StoreContract
+from tests.support.contract import some_of_each_part
 
 KEY = bide.AesGcm.new_key()
 
@@ -31,7 +32,10 @@ class TestSealedSqliteStore(StoreContract):
             yield open_store
 
 
+@some_of_each_part
 class TestSealedPostgresStore(StoreContract):
+    """Sealed and opened by what the store above uses, too; here it is to be seen at every kind of row."""
+
     @pytest.fixture
     async def open_store(self, postgres_used_url: str) -> AsyncIterator[OpenStore]:
         async with AsyncExitStack() as opened:

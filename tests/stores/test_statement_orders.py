@@ -68,7 +68,7 @@ from tests.support.transitions import (
 
 ALL = os.environ.get("BIDE_ORDERS") == "all"
 CAP = 1_000_000 if ALL else 300  # no pair has that many
-SAMPLES = 40
+SAMPLES = 24
 KEY = "order-7"
 Mutation: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 

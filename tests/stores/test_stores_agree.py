@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -56,7 +57,7 @@ from bide.testing.world import VirtualClock
 
 T = TypeVar("T")
 
-STORIES = 100
+STORIES = int(os.environ.get("BIDE_TEST_STORIES", "40"))
 ACTIONS = 30
 NAMES = ("go", "näme")
 KEYS = ("order-1", "order-2", "Order-1", "órder")
