@@ -31,6 +31,7 @@ def test_help_names_every_verb(bide: Bide) -> None:
         answer = bide(*arguments)
         assert answer.code == 0
         assert all(re.search(rf"^  {verb} ", answer.out, re.MULTILINE) for verb in VERBS)
+        assert "..." not in answer.out.replace("[ARGS]...", ""), "what a verb does is said in full"
 
 
 @pytest.mark.parametrize(

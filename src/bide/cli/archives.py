@@ -39,10 +39,10 @@ def export(
     *,
     at: StorePlace,
 ) -> int:
-    """Write what happened to ended runs as archives that prove themselves.
+    """Write what happened to ended runs as archives.
 
-    With RUN the archive is printed; with --to FOLDER each ended run becomes a file, so that a daily call keeps what
-    retention deletes. Archives are signed where BIDE_LEDGER_SECRETS is set.
+    An archive proves itself. With RUN it is printed; with --to FOLDER each ended run becomes a file, so that a daily
+    call keeps what retention deletes. Archives are signed where BIDE_LEDGER_SECRETS is set.
     """
     if (run is None) == (to is None):
         raise UsageProblem("give a RUN, or --to FOLDER for all runs that have ended", "bad_input")
@@ -93,10 +93,10 @@ def import_(
     *,
     at: StorePlace,
 ) -> int:
-    """Put archived runs back into a store, to be looked at with the other verbs.
+    """Put archived runs back into a store.
 
-    Every file is checked before the first run is put back. Retention deletes them again where it is shorter than
-    their age.
+    They can be looked at with the other verbs. Every file is checked before the first run is put back. Retention
+    deletes them again where it is shorter than their age.
     """
 
     async def work(session: StoreSession) -> int:

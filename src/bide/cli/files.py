@@ -116,7 +116,10 @@ def translate(
     to: Annotated[str, typer.Option("--to", metavar="LANGUAGE", help="en, es, fr, de, ja, zh or ko.")],
     write: Annotated[bool, typer.Option("--write", help="Replace the file.")] = False,
 ) -> int:
-    """Print a machine file in another language; comments and layout stay as they are."""
+    """Print a machine file in another language.
+
+    Comments and layout stay as they are.
+    """
     from bide.authoring.language import translate as translated
     from bide.authoring.language.definition import read_file
     from bide.authoring.language.words import LANGUAGES
@@ -141,7 +144,10 @@ def graph(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there.", show_default=False)
     ] = None,
 ) -> int:
-    """Draw machines: their steps, branches, flows and timeouts, and which of them call or launch each other."""
+    """Draw machines: steps, branches, flows and timeouts.
+
+    And which of them call or launch each other.
+    """
     from bide.authoring.language import graphing
     from bide.authoring.language.definition import files, read_file
     from bide.authoring.language.parser import parse

@@ -60,9 +60,10 @@ def verify(
     *,
     at: StorePlace,
 ) -> int:
-    """Prove that nothing in a run's ledger was changed or removed; exit code 1 where something was.
+    """Prove that nothing in a run's ledger was changed.
 
-    A file that `ledger export` wrote is looked at by itself, without a store.
+    Nor removed: the exit code is 1 where something was. A file that `ledger export` wrote is looked at by itself,
+    without a store.
     """
     if file or (run.endswith(SUFFIX) and Path(run).is_file()):
         return _verify_file(Path(run), at)

@@ -71,9 +71,9 @@ def dev(
     workspace: WorkspaceOption = "default",
     json: JsonOption = False,
 ) -> int:
-    """Serve the HTTP API and run a worker, in one process, for trying things out.
+    """Serve the HTTP API and run a worker in one process.
 
-    Prints a key, the URLs, and a line to try.
+    For trying things out. Prints a key, the URLs, and a line to try.
     """
     aim = _aim("dev", target or app, store, workspace, json)
     found = aim.open_app()

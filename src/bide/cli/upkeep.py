@@ -42,7 +42,7 @@ def audit(
     *,
     at: StorePlace,
 ) -> int:
-    """Check every invariant that a store can be asked about, on the whole store.
+    """Check every invariant, on the whole store.
 
     Prints which were asked, and each row that breaks one with what should hold; the exit code is 1 then.
     """
