@@ -10,7 +10,15 @@ import pytest
 
 from bide.core.schema import problems
 from bide.server.calls import problems_of
-from bide.server.forms import Field, answers_untouched, form_of, read_form, say_what_to_choose, with_errors
+from bide.server.forms import (
+    Field,
+    answers_untouched,
+    form_of,
+    read_form,
+    say_what_cannot_be_kept,
+    say_what_to_choose,
+    with_errors,
+)
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -165,3 +173,50 @@ def test_numbers_are_written_one_per_line() -> None:
     schema = {"type": "object", "properties": {"sizes": {"type": "array", "items": {"type": "number"}}}}
     assert shown(schema)["sizes"].hint == "One per line"
     assert read_form(schema, {"data.sizes": ["1\r\n2,5\r\n"]}) == {"sizes": [1, 2.5]}
+
+
+ANY, NUMBER = {"description": "anything"}, {"type": "number"}
+CANNOT_BE_KEPT: list[tuple[dict[str, Any], list[str], str]] = [
+    (ANY, ["[" * 5000], "This is nested too deeply. Please write it flatter."),
+    (ANY, ['{"a": 1, "a": 2}'], "A name is in it more than once. Please give each name once."),
+    (ANY, ["[NaN]"], "There is a number in it that is none. Please put it in quotes."),
+    (ANY, ["9" * 5000], "A number in it is too large. Please put it in quotes."),
+    (ANY, [f"[{'1,' * 200_000}1]"], "There are too many values in it. Please give fewer."),
+    (ANY, ['"\\ud800"'], "There is a character in it that cannot be kept. Please take it out."),
+    (ANY, ["1", "2"], "This was sent more than once. Please answer it once."),
+    (NUMBER, ["-9223372036854775809"], "This number is too large."),
+    (NUMBER, ["1e999"], "This number is too large."),
+    (TEXT, ["a\0b"], "There is a character in it that cannot be kept. Please take it out."),
+    ({"type": "array", "items": {"enum": ["a"]}}, ['"a"', "\0"], "There is a character in it that cannot be kept."),
+]
+
+
+@pytest.mark.parametrize(("schema", "given", "said"), CANNOT_BE_KEPT)
+def test_H3_what_cannot_be_kept_is_said_beside_its_field(schema: Any, given: list[str], said: str) -> None:
+    """Also in a group; and the form can be read all the same."""
+    whole = {"type": "object", "properties": {"in": {"type": "object", "properties": {"it": schema, "note": TEXT}}}}
+    filled = {"data.in.it": given, "data.in.note": ["fine"]}
+    [group] = fields = form_of(whole, filled)
+    assert say_what_cannot_be_kept(fields, filled)
+    assert [field.error.startswith(said) for field in group.fields] == [True, False]
+    assert set(read_form(whole, filled)["in"]) == {"it", "note"}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("9223372036854775807", 2**63 - 1),
+        ("-9223372036854775808", -(2**63)),
+        ("1234567890123456789", 1234567890123456789),
+        (" +7 ", 7),
+        ("-2,5", -2.5),
+        ("1e3", 1000.0),
+        ("9223372036854775808", "9223372036854775808"),
+        ("NaN", "NaN"),
+        ("true", "true"),
+    ],
+)
+def test_T35_a_number_keeps_its_last_digit_or_is_none(text: str, number: Any) -> None:
+    """As far as 64 bits go; what is beyond them is not rounded, but left for the schema to refuse."""
+    read = read_form({"type": "number"}, {"data": [text]})
+    assert (read, type(read)) == (number, type(number))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import re
+from typing import Any
+from urllib.parse import quote, urlsplit
 
 import httpx
 import pytest
 
+import bide
 from bide.testing import world
 from tests.server.shop import app
 
@@ -53,6 +57,57 @@ async def test_a_hostile_body_gets_a_4xx_that_says_what_is_wrong(store_url: str,
         assert len(response.json()["detail"]) > 10
         assert len(response.content) < 5000
         assert (await http.get(PATH)).json()["items"] == []
+
+
+IN_A_FORM = {  # what else becomes of some of them
+    "not UTF-8": 400,
+    "UTF-16": 400,
+    **dict.fromkeys(("BOM", "half", "two values"), "text"),  # no JSON, so it is taken as the text that it is
+    **dict.fromkeys(("no object", "endless name", "control character", "wrong types"), "text"),  # good JSON
+}
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+def asking() -> tuple[bide.App, list[str]]:
+    """A form with one field that takes anything, and where its link goes."""
+    asks = bide.App("asks", store="memory://")
+    sent: list[str] = []
+    schema = {"type": "object", "required": ["it", "sure"], "properties": {"it": {}, "sure": {"type": "boolean"}}}
+
+    @asks.workflow("ask")
+    async def ask(step: bide.Step, input: Any) -> Any:
+        cb = await step.callback("form", timeout="1d", returns=schema)
+        await step.run("send", sent.append, urlsplit(cb.url).path)
+        return await cb
+
+    return asks, sent
+
+
+async def test_H3_a_hostile_answer_to_an_open_link_is_refused_as_json_and_in_a_form(store_url: str) -> None:
+    """H3, T32–T39: as JSON it is a 4xx; in a form it is said beside its field. The link takes a good one after all."""
+    asks, sent = asking()
+    async with world(asks, store_url) as w:
+        run, http = await w.start("ask"), w.http()
+        del http.headers["Authorization"]
+        [nonce] = re.findall(r'name="form" value="(\w+)"', (await http.get(sent[0])).text)
+
+        async def fill(*it: bytes | str, more: str = "") -> httpx.Response:
+            fields = "".join(f"&data.it={quote(each, safe=',:[]{}')}" for each in it)
+            return await http.post(sent[0], content=f"form={nonce}{fields}{more}", headers=FORM)
+
+        for what, (body, status) in HOSTILE.items():
+            response = await http.post(sent[0], content=body, headers={"Content-Type": "application/json"})
+            assert response.status_code == (400 if status == 400 else 422), what
+            response = await fill(body)
+            expected = IN_A_FORM.get(what, 422)
+            assert response.status_code == (422 if expected == "text" else expected), what
+            assert ('id="data.it-error"' in response.text) is (expected == 422), what
+        for again in (await fill("[" * 5000), await fill("1", "2"), await fill("a\0")):
+            assert (again.status_code, 'id="data.it-error"' in again.text) == (422, True)
+        assert (await w.get(run.id)).status == "waiting"
+
+        assert (await fill("[1, {}", more="&data.sure=true")).status_code == 200
+        assert await w.result(run.id) == {"it": "[1, {}", "sure": True}
 
 
 @pytest.mark.parametrize(

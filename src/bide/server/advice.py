@@ -42,6 +42,27 @@ def missing(kind: str) -> str:
     return "Please choose one." if kind in ("boolean", "choice") else "Please fill this in."
 
 
+REFUSED: Final = {
+    "too_deep": "This is nested too deeply. Please write it flatter.",
+    "too_many_nodes": "There are too many values in it. Please give fewer.",
+    "duplicate_key": "A name is in it more than once. Please give each name once.",
+    "not_a_number": "There is a number in it that is none. Please put it in quotes.",
+    "number_range": "A number in it is too large. Please put it in quotes.",
+    "repeated": "This was sent more than once. Please answer it once.",
+}
+
+
+def refused(kind: str, problem: str) -> str:
+    """What to do about what cannot be kept as it was written.
+
+    >>> refused("number", "number_range"), refused("text", "nul")
+    ('This number is too large.', 'There is a character in it that cannot be kept. Please take it out.')
+    """
+    if (kind, problem) == ("number", "number_range"):
+        return "This number is too large."
+    return REFUSED.get(problem, "There is a character in it that cannot be kept. Please take it out.")
+
+
 def advice(kind: str, schema: Mapping[str, Any]) -> str:
     """What to do about a field that does not fit its schema.
 

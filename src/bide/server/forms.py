@@ -8,14 +8,16 @@ from typing import Any, Literal
 
 import msgspec
 
+from bide.core.payloads import INT_RANGE, BadPayload, decode_json, encode_payload
 from bide.core.schema import problems
-from bide.server.advice import advice, hint
+from bide.server.advice import advice, hint, refused
 from bide.server.advice import missing as missing_advice
 from bide.server.problems import FieldError
 
 MOST_FIELDS = 100
 DEEPEST = 4
 LONG_TEXT = 200  # from this length on a text gets several lines
+_LONGEST_CHARACTER = 6  # bytes of one as JSON writes it; how much may come at all was looked at before
 
 Kind = Literal["text", "long", "number", "boolean", "choice", "choices", "lines", "json", "group", "fixed"]
 
@@ -154,6 +156,32 @@ def say_what_to_choose(fields: Sequence[Field]) -> bool:
     return is_missing
 
 
+def say_what_cannot_be_kept(fields: Sequence[Field], filled: Mapping[str, Sequence[str]]) -> bool:
+    """Whether something was sent that is refused as JSON too, however it fits the schema (H3); it is said beside it."""
+    is_refused = False
+    for field in fields:
+        problem = _problem_in(field.kind, filled.get(field.name, ()))
+        if problem is not None:
+            field.error, is_refused = refused(field.kind, problem), True
+        is_refused = say_what_cannot_be_kept(field.fields, filled) or is_refused
+    return is_refused
+
+
+def _problem_in(kind: Kind, given: Sequence[str]) -> str | None:
+    """The problem that `bide.core.payloads` finds in one field, or "repeated"."""
+    if len(given) > 1 and kind != "choices":
+        return "repeated"  # as a key that is there twice: who reads the first of them and who the last would differ
+    for text in given:
+        try:
+            encode_payload(text, max_bytes=len(text) * _LONGEST_CHARACTER + 2)
+            if kind in ("json", "number"):
+                decode_json(text, max_bytes=len(text) * _LONGEST_CHARACTER)
+        except BadPayload as error:
+            if error.problem != "not_json" and (kind, error.problem) != ("number", "not_a_number"):
+                return error.problem
+    return None
+
+
 def answers_untouched(schema: Any) -> bool:
     """Whether the form would be an answer as it is shown, without anything that a person did (T17)."""
     shown = as_shown(form_of(schema))
@@ -285,18 +313,19 @@ def _read(schema: dict[str, Any], root: Any, name: str, filled: Mapping[str, Seq
 
 
 def _number(text: str) -> Any:
-    text = text.strip().replace(",", ".") if re.fullmatch(r"\s*-?\d+,\d+\s*", text) else text.strip()
-    try:
-        return int(text) if re.fullmatch(r"[-+]?\d{1,18}", text) else msgspec.json.decode(text, type=float)
-    except (ValueError, msgspec.MsgspecError):
-        return text
+    """The number that was written, also with a comma; the text where it is none that can be kept to the last digit."""
+    text = text.strip()
+    if re.fullmatch(r"[-+]?\d{1,19}", text):
+        return int(text) if int(text) in INT_RANGE else text
+    number = _loose(text.replace(",", ".") if re.fullmatch(r"-?\d+,\d+", text) else text)
+    return number if isinstance(number, float) else text
 
 
 def _loose(text: str) -> Any:
-    """JSON where it is JSON, and a text where it is not."""
+    """JSON where it is JSON that can be kept, and a text where it is not."""
     try:
-        return msgspec.json.decode(text)
-    except (ValueError, msgspec.MsgspecError):
+        return decode_json(text, max_bytes=len(text) * _LONGEST_CHARACTER)
+    except BadPayload:
         return text
 
 

@@ -20,7 +20,14 @@ from bide.core.tokens import Bound
 from bide.errors import BadSignature, TooManyRequests
 from bide.server.bodies import ENVELOPE, header, media_type, parse_json, read_body
 from bide.server.calls import Answer, Call, Endpoint, client_of, problems_of
-from bide.server.forms import answers_untouched, form_of, read_form, say_what_to_choose, with_errors
+from bide.server.forms import (
+    answers_untouched,
+    form_of,
+    read_form,
+    say_what_cannot_be_kept,
+    say_what_to_choose,
+    with_errors,
+)
 from bide.server.pages import page
 from bide.server.problems import NOT_THERE, Refusal, refusal_of
 from bide.server.senders import sender_of
@@ -153,9 +160,12 @@ async def _answer(call: Call, is_form: bool) -> Any:
     if filled is not None:
         _check_page(call, filled)
         schema = standing.details.get("schema")
+        fields = form_of(schema, filled)
+        if standing.gone is None and say_what_cannot_be_kept(fields, filled):
+            say_what_to_choose(fields)
+            return _form(call, standing, fields, 422, LOOK_AGAIN)
         body = read_form(schema, filled)
         if standing.gone is None and not problems(schema, _text(body)) and not _is_chosen(schema, filled):
-            fields = form_of(schema, filled)
             say_what_to_choose(fields)
             return _form(call, standing, fields, 422, LOOK_AGAIN)
     receipt = await _deliver(call, standing, body)
