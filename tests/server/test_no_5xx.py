@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -14,7 +15,8 @@ import bide
 from bide.server import ENDPOINTS
 from bide.server.router import Api
 from bide.testing import world
-from tests.server.shop import app
+from bide.testing.world import World
+from tests.server.shop import SEEN, app
 
 TRIES = 30
 SHAPES = ("quote", "caught", "quotes", "rows", "event")  # what waits and interactions can be of, beside tasks
@@ -32,6 +34,9 @@ async def test_no_combination_of_odd_values_makes_a_5xx(store_url: str) -> None:
         run, task, _ = await w.start("outreach"), await w.start("task"), await w.start("told")
         [letter] = await w.dead_letters()
         shapes = [await w.start(name, [1, 2]) for name in SHAPES]
+        await w.complete("held", 1, hold="10m")
+        for payload in range(3):
+            await w.signal("nobody", "paid", payload, check=False)
         [wait] = await w.waits(run_id=run.id)
         waits = [each.id for shape in (task, *shapes) for each in await w.waits(run_id=shape.id)]
         asked = [each.id for shape in (task, *shapes) for each in await w.client().interactions(run_id=shape.id)]
@@ -39,11 +44,12 @@ async def test_no_combination_of_odd_values_makes_a_5xx(store_url: str) -> None:
             "run_id": [run.id, task.id, "run_7", "%00", "%C3%A9"],
             "wait_id": [wait.id, *waits, "wait_x", "wait_1_999999999999"],
             "interaction_id": [*asked, "int_1_1_1", "int_x"],
-            "signal_id": [f"approval-{run.id}", "x", "run_1", "a%2Fb", "%F0%9F%98%80"],
-            "unused_id": ["x", "msg_1"],
+            "signal_id": [f"approval-{run.id}", "held", "x", "run_1", "a%2Fb", "%F0%9F%98%80"],
+            "unused_id": [*(each.id for each in await w.unused()), "x", "msg_1"],
             "letter_id": [letter.id, "x", "a%2Fb"],
-            "token": ["x", "a.b.c", "s1.e30.AAAA"],
+            "token": [*await _tokens(w), "x", "a.b.c", "s1.e30.AAAA"],
         }
+        seen = defaultdict[str, set[int]](set)
         for endpoint in ENDPOINTS:
             is_of_many = "{wait_id}" in endpoint.path or "{interaction_id}" in endpoint.path
             varies = "{" in endpoint.path or _fields(endpoint.body) or _fields(endpoint.query)
@@ -51,6 +57,8 @@ async def test_no_combination_of_odd_values_makes_a_5xx(store_url: str) -> None:
             for _ in range(3 * TRIES if is_of_many else TRIES if varies else 5):
                 path = re.sub(r"\{(\w+)\}", lambda match: dice.choice(ids[match[1]]), endpoint.path)
                 body, query = _some(dice, endpoint.body, 0.7, odd), _some(dice, endpoint.query, 0.4, odd)
+                if endpoint.body is Any:
+                    body = {"approved": next(odd["approved"])} if dice.random() < 0.5 else next(odd["body"])
                 keys = {"Idempotency-Key": dice.choice("abc")} if dice.random() < 0.3 else {}
                 sent = body if endpoint.method != "GET" else None
                 method = "HEAD" if endpoint.media_type == "text/event-stream" else endpoint.method  # it may have no end
@@ -58,6 +66,9 @@ async def test_no_combination_of_odd_values_makes_a_5xx(store_url: str) -> None:
                     method, path, json=sent, params={k: str(v) for k, v in query.items()}, headers=keys
                 )
                 assert response.status_code < 500, (endpoint.method, path, body, query, response.text)
+                seen[endpoint.path].add(response.status_code)
+        assert {200, 202, 404, 422} <= seen["/resume/{token}"]
+        assert {404, 422} <= seen["/v1/unused/{unused_id}/readdress"]
 
 
 DURATIONS: list[Any] = [
@@ -142,6 +153,15 @@ async def test_H3_a_target_that_is_no_path_is_404(method: str) -> None:
         scope = {"type": "http", "method": method, "path": "*", "raw_path": b"*", "headers": [(b"host", b"x")]}
         await Api(opened, ENDPOINTS)(scope, None, send)  # type: ignore[arg-type]  # nothing is read
         assert sent[0]["status"] == 404
+
+
+async def _tokens(w: World) -> list[str]:
+    """Links that are open: of forms, of a provider with a body of its own, and one that takes anything at all."""
+    tokens = []
+    for name in ("kyc", "payment", "form", "pressed"):
+        await w.start(name, "anything")
+        tokens.append(urlsplit(SEEN["anything"]).path.rpartition("/")[2])
+    return tokens
 
 
 def _some(dice: Random, type_: Any, share: float, odd: Mapping[str, Iterator[Any]]) -> dict[str, Any]:

@@ -6,9 +6,10 @@ import asyncio
 import functools
 import json
 import re
+from collections import defaultdict
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import httpx
 import schemathesis
@@ -20,7 +21,7 @@ from bide.core.schema import problems
 from bide.server import ENDPOINTS
 from bide.testing import world
 from bide.testing.world import World
-from tests.server.shop import app
+from tests.server.shop import SEEN, app
 
 EXAMPLES = 3  # of each operation, each way of making them
 WAYS = (  # how requests are made, and whether they are about something that exists
@@ -39,6 +40,7 @@ async def test_requests_made_from_the_description_get_answers_that_it_names(stor
         described = {(operation.method.upper(), operation.path) for operation in operations}
         assert described == {(endpoint.method, endpoint.path) for endpoint in ENDPOINTS if endpoint.answers}
         seen: set[int] = set()
+        about_known = defaultdict[str, set[int]](set)
         wrong = []
         for operation in operations:
             for mode, is_known in WAYS:
@@ -46,13 +48,22 @@ async def test_requests_made_from_the_description_get_answers_that_it_names(stor
                     ids = await known_ids(w, operation.path, shape) if is_known else {}
                     made = await asyncio.to_thread(requests, operation, mode, bool(ids))
                     for parts in made:
+                        if "token" in ids:  # an answer may use it up
+                            ids = await known_ids(w, operation.path, shape)
+                            parts = {**parts, "data": await filled_in(http, ids["token"], parts.get("data"))}
                         response = await http.send(as_request(http, {**parts, "url": about(ids, parts["url"])}))
                         seen.add(response.status_code)
+                        if ids:
+                            about_known[operation.path].add(response.status_code)
                         if misfit := why_not(document, operation, response):
                             wrong.append((operation.label, response.status_code, misfit, response.text))
         assert not [entry for entry in wrong if entry[1] >= 500]
         assert not wrong
         assert {200, 404, 422} <= seen, "the requests got past the door"
+        answered = about_known["/resume/{token}"]
+        assert {200, 422} <= answered, "bodies got as far as the wait"
+        assert not {403, 404, 410} & answered, "each of them found its link open"
+        assert 422 in about_known["/v1/unused/{unused_id}/readdress"], "the arrival was found"
 
 
 def why_not(document: Any, operation: Any, response: httpx.Response) -> str:
@@ -70,31 +81,53 @@ def why_not(document: Any, operation: Any, response: httpx.Response) -> str:
 
 
 def shapes(path: str) -> tuple[str, ...]:
-    """What the wait or the interaction that a path names is of: of each kind there is."""
+    """What the wait, the interaction or the link that a path names is of: of each kind there is."""
+    if "{token}" in path:
+        return ("kyc", "payment", "form", "pressed")
     if "{interaction_id}" in path:
         return ("task", "quote", "caught", "quotes", "rows")
     return ("outreach", "quote", "caught", "quotes", "rows", "event") if "{wait_id}" in path else ("outreach",)
 
 
 async def known_ids(w: World, path: str, shape: str) -> dict[str, str]:
-    """Ids for the path: of a run and its open wait, made for it."""
-    names = re.findall(r"\{(\w+)\}", path)
-    if not names:
-        return {}
-    run, _ = await w.start(shape, [1, 2]), await w.start("told")
-    letter = (await w.dead_letters())[-1]
-    [wait] = await w.waits(run_id=run.id)
-    interaction = next(iter(await w.client().interactions(run_id=run.id)), None)
-    ids = {
-        "run_id": run.id,
-        "wait_id": wait.id,
-        "interaction_id": interaction.id if interaction is not None else "",
-        "signal_id": f"approval-{run.id}",
-        "unused_id": "msg_1",
-        "letter_id": letter.id,
-        "token": "s1.e30.AAAA",
-    }
-    return {name: ids[name] for name in names}
+    """Ids for the path, of what was made for it and is open."""
+    return {name: await known_id(w, name, shape) for name in re.findall(r"\{(\w+)\}", path)}
+
+
+async def known_id(w: World, name: str, shape: str) -> str:
+    match name:
+        case "token":
+            told = "anything"  # where the link goes; and for one of the forms, what is asked for
+            await w.start(shape, told)
+            return urlsplit(SEEN[told]).path.rpartition("/")[2]
+        case "unused_id":
+            await w.signal("nobody", "paid", 7, check=False)
+            return (await w.unused())[-1].id
+        case "letter_id":
+            await w.start("told")
+            return (await w.dead_letters())[-1].id
+    run = await w.start(shape, [1, 2])
+    match name:
+        case "run_id":
+            return run.id
+        case "signal_id":
+            return f"approval-{run.id}"
+        case "wait_id":
+            [wait] = await w.waits(run_id=run.id)
+            return wait.id
+        case _:
+            interactions = await w.client().interactions(run_id=run.id)
+            return interactions[0].id
+
+
+async def filled_in(http: httpx.AsyncClient, token: str, made: Any) -> Any:
+    """What was made for a form, put into the fields of the form that the link shows."""
+    if not isinstance(made, dict):
+        return made
+    page = (await http.get(f"/resume/{token}")).text
+    [nonce] = re.findall(r'name="form" value="(\w+)"', page)
+    names = dict.fromkeys(re.findall(r'name="(data[^"]*)"', page))
+    return {"form": nonce, **dict(zip(names, made.values(), strict=False))}
 
 
 @functools.cache
