@@ -13,11 +13,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Dialog, Page, async_playwright, expect
 
 import bide
 from bide.testing import world
 from bide.testing.world import World
+from tests.server.test_form_pages import ODD_NAMES
 from tests.support.doors import served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -76,6 +77,16 @@ async def anything(step: bide.Step, name: str) -> Any:
     return await callback
 
 
+SCHEMAS: dict[str, dict[str, Any]] = {"odd names": ODD_NAMES}
+
+
+@app.workflow("odd")
+async def odd(step: bide.Step, name: str) -> Any:
+    callback = await step.callback("form", timeout="1d", returns=SCHEMAS[name], title=name)
+    await step.run("tell", keep_link, name, callback.url)
+    return await callback
+
+
 class Desk:
     """A world whose HTTP API listens on a socket, and the browser that looks at it."""
 
@@ -90,12 +101,28 @@ class Desk:
         return run.id, f"{self._url}/resume/{LINKS[name].rpartition('/')[2]}"
 
     @asynccontextmanager
-    async def tab(self, link: str, width: int = DESKTOP, *, script: bool = True) -> AsyncIterator[Page]:
+    async def tab(
+        self,
+        link: str,
+        width: int = DESKTOP,
+        *,
+        script: bool = True,
+        policy: bool = True,
+        dialogs: list[str] | None = None,
+    ) -> AsyncIterator[Page]:
+        """A page that is open; without its *policy*, whatever script is in it runs. What it alerts is in *dialogs*."""
         context = await self._browser.new_context(
-            viewport={"width": width, "height": 800}, java_script_enabled=script, locale="en-GB"
+            viewport={"width": width, "height": 800}, java_script_enabled=script, locale="en-GB", bypass_csp=not policy
         )
         context.set_default_timeout(PATIENCE_MS)
         page = await context.new_page()
+
+        async def dismiss(dialog: Dialog) -> None:
+            if dialogs is not None:
+                dialogs.append(dialog.message)
+            await dialog.dismiss()
+
+        page.on("dialog", dismiss)
         await page.goto(link)
         try:
             yield page
@@ -207,6 +234,19 @@ async def test_every_field_has_a_name_for_those_who_do_not_see_it(desk: Desk) ->
         for each in [*fields, *groups]:
             await expect(each).to_have_accessible_name(re.compile(r"\S"))
         await expect(page.get_by_label("Invoice")).to_have_accessible_description(re.compile("R- and digits"))
+
+
+async def test_W5_a_field_is_described_also_where_its_name_has_a_space(desk: Desk) -> None:
+    """W5: what is wanted and what is wrong is read out with it."""
+    _, link = await desk.asked("odd names", "odd")
+    async with desk.tab(link) as page:
+        name = page.get_by_label("Full name")
+        await expect(name).to_have_accessible_description("As in the passport")
+        await page.locator("form").evaluate("form => { form.noValidate = true; }")
+        await send(page)
+        await expect(name).to_have_accessible_description("As in the passport Please fill this in.")
+        group = page.get_by_role("group", name="Tab and line")
+        await expect(group).to_have_accessible_description("Of two lines")
 
 
 async def test_looking_decides_nothing_and_a_second_answer_is_told_so(desk: Desk) -> None:

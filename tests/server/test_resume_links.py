@@ -330,7 +330,7 @@ async def test_W5_errors_stand_beside_their_fields_and_what_was_typed_is_kept(st
             "agreed": "Please choose one.",
             "due": "Please give a date, like 2030-02-01.",
         }.items():
-            assert f'id="data.{name}-error">{said}<' in wrong.text
+            assert f'id="data.{name}:error">{said}<' in wrong.text
         assert 'value="seven"' in wrong.text
         assert 'value="Ann"' in wrong.text
         assert (await w.get(run_id)).status == "waiting"
@@ -344,7 +344,7 @@ async def test_W5_everything_that_was_left_out_is_asked_for_at_once(store_url: s
         empty = await http.post(path, data=fields((await http.get(path)).text))
 
         assert empty.status_code == 422
-        wanted = {name: f'id="data.{name}-error"' for name in ("name", "agreed", "amount", "colour", "due", "tags")}
+        wanted = {name: f'id="data.{name}:error"' for name in ("name", "agreed", "amount", "colour", "due", "tags")}
         assert [name for name, mark in wanted.items() if mark not in empty.text] == []
         assert empty.text.count('class="error"') == len(wanted)
         assert (await w.get(run_id)).status == "waiting"

@@ -62,9 +62,23 @@ def _fields(
     required = schema.get("required", ())
     named = list(schema.get("properties", {}).items())[:MOST_FIELDS]
     return [
-        _field(f"{name}.{key}", f"{path}.{key}", key, inner, root, key in required, filled, depth)
+        _field(_inside(name, key), f"{path}.{key}", key, inner, root, key in required, filled, depth)
         for key, inner in named
     ]
+
+
+def _inside(name: str, key: str) -> str:
+    """The name of a field, which is an id in the page too: without spaces, which part ids, and none is that of another.
+
+    >>> _inside("data", "first_name"), _inside("data", "full name"), _inside("data", "a.b"), _inside("data.a", "b")
+    ('data.first_name', 'data.full%20name', 'data.a%2Eb', 'data.a.b')
+    """
+    plain = re.sub(r"[^\w-]", lambda found: _escaped(found[0]), key)
+    return f"{name}.{plain}"
+
+
+def _escaped(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode())
 
 
 def _field(
@@ -277,7 +291,7 @@ def read_form(schema: Any, filled: Mapping[str, Sequence[str]]) -> Any:
 def _read_group(schema: Any, root: Any, name: str, filled: Mapping[str, Sequence[str]], depth: int) -> dict[str, Any]:
     found = {}
     for key, inner in list(schema.get("properties", {}).items())[:MOST_FIELDS]:
-        value = _read(_resolved(inner, root), root, f"{name}.{key}", filled, depth)
+        value = _read(_resolved(inner, root), root, _inside(name, key), filled, depth)
         if value is not None:
             found[key] = value
     return found

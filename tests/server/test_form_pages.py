@@ -1,0 +1,111 @@
+"""The HTML of forms, whatever their schemas and those who fill them in write into it (W5)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+import bide
+from bide.testing import world
+from bide.testing.world import World
+
+SENT: dict[str, str] = {}
+app = bide.App("asking", store="memory://")
+
+
+@app.workflow("ask")
+async def ask(step: bide.Step, asked: Any) -> Any:
+    callback = await step.callback(
+        "form", timeout="1d", returns=asked["schema"], title=asked["title"], description=asked["title"]
+    )
+    await step.run("tell", SENT.__setitem__, asked["title"], urlsplit(callback.url).path)
+    return await callback
+
+
+async def opened(w: World, schema: dict[str, Any], title: str = "Please decide") -> tuple[httpx.AsyncClient, str]:
+    """Somebody without a key, and the link of a form that was just asked for."""
+    await w.start("ask", {"schema": schema, "title": title})
+    http = w.http()
+    del http.headers["Authorization"]
+    return http, SENT[title]
+
+
+class Seen(HTMLParser):
+    """What a page is made of."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str]] = []
+        self.texts: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    def values(self, name: str) -> list[str]:
+        return [value for each, value in self.attributes if each == name]
+
+
+ODD_NAMES: dict[str, Any] = {
+    "type": "object",
+    "required": ["full name", "a.b"],
+    "properties": {
+        "full name": {"type": "integer", "description": "As in the passport"},
+        "a": {
+            "type": "object",
+            "description": "A group",
+            "properties": {"b": {"type": "string", "description": "In a group"}, "help": {"type": "string"}},
+        },
+        "a.b": {"type": "string", "description": "In no group"},
+        "a-help": {"type": "string", "description": "Named as an id could be"},
+        "a:help": {"description": "Named as an id is"},
+        "tab\tand\nline": {"type": "boolean", "description": "Of two lines"},
+    },
+}
+
+
+async def test_W5_every_field_is_told_apart_and_described_whatever_it_is_called() -> None:
+    """W5: `aria-describedby` is a list of ids: a space in one would make it two, of which neither is there."""
+    async with world(app) as w:
+        http, path = await opened(w, ODD_NAMES)
+        page = await http.get(path)
+        wrong = await http.post(path, data={"form": _nonce(page.text), "data.full%20name": "Ann"})
+        for response, described in ((page, 8), (wrong, 10)):
+            seen = Seen(response.text)
+            ids = Counter(seen.values("id"))
+            referred = [id for value in (*seen.values("aria-describedby"), *seen.values("for")) for id in value.split()]
+            assert set(ids.values()) == {1}
+            assert set(referred) <= set(ids)
+            assert len([id for value in seen.values("aria-describedby") for id in value.split()]) == described
+            assert all(len(value.split()) == 1 for value in seen.values("for"))
+        assert wrong.status_code == 422
+        assert 'aria-describedby="data.full%20name:help data.full%20name:error"' in wrong.text
+
+        names = dict.fromkeys(name for name in Seen(page.text).values("name") if name.startswith("data."))
+        answers = dict(zip(names, ("7", "in", "h", "out", "-", ":", "true"), strict=True))
+        assert (await http.post(path, data={"form": _nonce(page.text), **answers})).status_code == 200
+        [run] = await w.runs()
+        assert await w.result(run.id) == {
+            "full name": 7,
+            "a": {"b": "in", "help": "h"},
+            "a.b": "out",
+            "a-help": "-",
+            "a:help": ":",
+            "tab\tand\nline": True,
+        }
+
+
+def _nonce(page: str) -> str:
+    [nonce] = re.findall(r'name="form" value="(\w+)"', page)
+    return str(nonce)
