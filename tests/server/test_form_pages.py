@@ -1,4 +1,4 @@
-"""The HTML of forms, whatever their schemas and those who fill them in write into it (W5)."""
+"""The HTML of forms, whatever their schemas and those who fill them in write into it (W5, T20)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import msgspec
+import pytest
 
 import bide
 from bide.testing import world
@@ -55,6 +57,86 @@ class Seen(HTMLParser):
 
     def values(self, name: str) -> list[str]:
         return [value for each, value in self.attributes if each == name]
+
+    def shows(self, text: str) -> int:
+        """How often a text is there, as one, for people to read or in a field."""
+        return sum(text in each for each in (*self.texts, *self.values("value")))
+
+
+OUR_TAGS = {
+    "html", "head", "meta", "title", "style", "body", "main", "h1", "p", "div", "span", "form", "fieldset", "legend",
+    "label", "input", "textarea", "select", "option", "button",
+}  # fmt: skip
+OUR_ATTRIBUTES = {
+    "aria-describedby", "aria-invalid", "accept-charset", "autocomplete", "charset", "checked", "class", "content",
+    "for", "id", "lang", "maxlength", "method", "minlength", "name", "required", "role", "selected", "step", "type",
+    "value",
+}  # fmt: skip
+
+INJECTED = [
+    "<script>alert(1)</script>",
+    '"><script>alert(1)</script>',
+    "</textarea><script>alert(1)</script>",
+    "</title></style></select></option><svg onload=alert(1)>",
+    '" onfocus="alert(1)" autofocus="',
+    "' onmouseover='alert(1)",
+    "x onerror=alert(1) src=x",
+    '<a href="javascript:alert(1)">click</a>',
+    "javascript:alert(1)",
+    "<!--<img src=x onerror=alert(1)>-->",
+    "&lt;script&gt;alert(1)&lt;/script&gt;",
+    "{{ 7 * 7 }}{% raw %}",
+]
+
+
+def injected(text: str) -> dict[str, Any]:
+    """A schema with that text wherever a text may be."""
+    said = {"title": text, "description": text}
+    inner = {**said, "type": "object", "properties": {text: {"type": "string", "default": text}, "in": said}}
+    return {
+        "type": "object",
+        "required": ["choice"],
+        "properties": {
+            text: {**said, "type": "string", "default": text},
+            "long": {**said, "type": "string", "maxLength": 2000, "default": text},
+            "lines": {**said, "type": "array", "items": {"type": "string"}, "default": [text]},
+            "any": {**said, "default": {text: text}},
+            "choice": {**said, "enum": [text, "other"]},
+            "many": {**said, "enum": [text, *range(6)]},
+            "boxes": {**said, "type": "array", "items": {"enum": [text, "other"]}},
+            "sure": {**said, "type": "boolean"},
+            "amount": {**said, "type": "integer"},
+            "code": {**said, "type": "string", "pattern": "^[0-9]$", "examples": [text]},
+            "group": inner,
+        },
+    }
+
+
+@pytest.mark.parametrize("text", INJECTED)
+async def test_T20_what_anybody_writes_is_shown_as_text(text: str) -> None:
+    """T20: title, description, labels, names, options, defaults, examples; and what was filled in, after a 422."""
+    async with world(app) as w:
+        http, path = await opened(w, injected(text), title=text)
+        page = await http.get(path)
+        shown = Seen(page.text)
+        filled = {name: text for name in shown.values("name") if name.startswith("data.")}
+        again = await http.post(path, data={**filled, "form": _nonce(page.text)})
+        wrong = Seen(again.text)
+
+        assert (page.status_code, again.status_code) == (200, 422)
+        for seen in (shown, wrong):
+            assert seen.tags <= OUR_TAGS
+            assert {name for name, _ in seen.attributes} <= OUR_ATTRIBUTES
+            assert seen.shows(text) >= 30
+        assert wrong.shows(f"Please write it like {text}.") == 1
+        assert "script" not in again.headers["content-security-policy"]
+
+        done = await http.post(path, data={"data.choice": _json(text), "data.code": "1", "form": _nonce(page.text)})
+        gone = await http.get(path)
+        assert (done.status_code, gone.status_code) == (200, 410)
+        for last in (done, gone):
+            assert Seen(last.text).tags <= OUR_TAGS
+            assert Seen(last.text).shows(text) == 2  # as title and heading
 
 
 ODD_NAMES: dict[str, Any] = {
@@ -109,3 +191,7 @@ async def test_W5_every_field_is_told_apart_and_described_whatever_it_is_called(
 def _nonce(page: str) -> str:
     [nonce] = re.findall(r'name="form" value="(\w+)"', page)
     return str(nonce)
+
+
+def _json(text: str) -> str:
+    return msgspec.json.encode(text).decode()

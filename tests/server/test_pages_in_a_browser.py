@@ -18,7 +18,7 @@ from playwright.async_api import Browser, Dialog, Page, async_playwright, expect
 import bide
 from bide.testing import world
 from bide.testing.world import World
-from tests.server.test_form_pages import ODD_NAMES
+from tests.server.test_form_pages import INJECTED, ODD_NAMES, injected
 from tests.support.doors import served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -77,12 +77,20 @@ async def anything(step: bide.Step, name: str) -> Any:
     return await callback
 
 
-SCHEMAS: dict[str, dict[str, Any]] = {"odd names": ODD_NAMES}
+TITLE = " ".join(INJECTED)
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "odd names": ODD_NAMES,
+    "injected": {
+        "type": "object",
+        "required": [f"group {n}" for n in range(len(INJECTED))],
+        "properties": {f"group {n}": injected(text) for n, text in enumerate(INJECTED)},
+    },
+}
 
 
 @app.workflow("odd")
 async def odd(step: bide.Step, name: str) -> Any:
-    callback = await step.callback("form", timeout="1d", returns=SCHEMAS[name], title=name)
+    callback = await step.callback("form", timeout="1d", returns=SCHEMAS[name], title=TITLE, description=TITLE)
     await step.run("tell", keep_link, name, callback.url)
     return await callback
 
@@ -247,6 +255,33 @@ async def test_W5_a_field_is_described_also_where_its_name_has_a_space(desk: Des
         await expect(name).to_have_accessible_description("As in the passport Please fill this in.")
         group = page.get_by_role("group", name="Tab and line")
         await expect(group).to_have_accessible_description("Of two lines")
+
+
+PROVOKE = """() => {
+    for (const each of document.querySelectorAll("*")) {
+        each.focus?.();
+        for (const kind of ["mouseover", "focus", "click"])
+            if (kind !== "click" || each.tagName === "A") each.dispatchEvent(new Event(kind));
+    }
+}"""
+
+
+async def test_T20_nothing_that_anybody_wrote_runs_in_the_page(desk: Desk) -> None:
+    """T20: not even where the policy of the page is ignored, neither in the form nor in what it says afterwards."""
+    run, link = await desk.asked("injected", "odd")
+    alerted: list[str] = []
+    async with desk.tab(link, policy=False, dialogs=alerted) as page:
+        await expect(page.get_by_role("heading")).to_have_text(TITLE)
+        await page.evaluate(PROVOKE)
+        texts = await page.locator("textarea, input[type=text]").all()
+        assert len(texts) >= len(INJECTED) * 5
+        await page.locator("form").evaluate("form => { form.noValidate = true; }")
+        await send(page)
+        await expect(page.get_by_role("alert")).to_contain_text("look at the answers again")
+        await page.evaluate(PROVOKE)
+        await page.evaluate("new Promise(done => setTimeout(done))")
+    assert alerted == []
+    assert await desk.status(run) == "waiting"
 
 
 async def test_looking_decides_nothing_and_a_second_answer_is_told_so(desk: Desk) -> None:
