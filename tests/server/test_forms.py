@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import date, time
 from typing import Any
 
 import msgspec
 import pytest
 
-from bide.core.schema import problems
+from bide.core.schema import problems, schema_of
 from bide.server.calls import problems_of
 from bide.server.forms import (
     Field,
@@ -92,6 +93,11 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({**TEXT, "pattern": "^[A-Z]{3}$", "examples": ["ABC"]}, "abc", "Please write it like ABC."),
     ({**TEXT, "format": "date"}, "tomorrow", "Please give a date, like 2030-02-01."),
     ({**TEXT, "format": "email"}, "lea", "Please give an e-mail address, like ann@example.com."),
+    ({**TEXT, "format": "date-time"}, "2030-02-01", "Please give a date and a time, like 2030-02-01T14:30:00Z."),
+    ({**TEXT, "format": "time"}, "14:30", "Please give a time, like 14:30:00Z."),
+    ({**TEXT, "format": "uri"}, "example.com", "Please give a link, like https://example.com."),
+    ({"const": "agreed"}, "no", "Please choose one of these."),
+    ({"const": "agreed"}, "", "Please choose one."),
     ({"enum": ["red", "blue"]}, "green", "Please choose one of these."),
     ({"type": "boolean"}, "perhaps", "Please choose one of these."),
     ({**LIST, "maxItems": 3}, "aa\nbb\ncc\ndd", "Please give at most 3, one per line."),
@@ -220,3 +226,74 @@ def test_T35_a_number_keeps_its_last_digit_or_is_none(text: str, number: Any) ->
     """As far as 64 bits go; what is beyond them is not rounded, but left for the schema to refuse."""
     read = read_form({"type": "number"}, {"data": [text]})
     assert (read, type(read)) == (number, type(number))
+
+
+FITTING: list[tuple[dict[str, Any], str, Any]] = [
+    ({"const": "agreed"}, '"agreed"', "agreed"),
+    ({"const": 5}, "5", 5),
+    ({"const": None}, "null", None),
+    ({"enum": [None, "red"]}, "null", None),
+    ({**TEXT, "format": "date-time"}, "2030-02-01T14:30:00Z", "2030-02-01T14:30:00Z"),
+    ({**TEXT, "format": "time"}, "14:30:00Z", "14:30:00Z"),
+    ({**TEXT, "format": "uri"}, "https://example.com/a?b=c#d", "https://example.com/a?b=c#d"),
+    ({}, "null", None),
+]
+
+
+@pytest.mark.parametrize(("schema", "text", "value"), FITTING)
+def test_what_fits_is_read_as_what_it_stands_for(schema: dict[str, Any], text: str, value: Any) -> None:
+    """Also `null`, where it is chosen or written: it is told apart from what was left empty."""
+    whole = {"type": "object", "required": ["it"], "properties": {"it": schema}}
+    read = read_form(whole, {"data.it": [text]})
+    assert read == {"it": value}
+    assert not problems(whole, msgspec.json.encode(read).decode())
+    assert read_form(whole, {"data.it": [""]}) == {}
+
+
+@pytest.mark.parametrize(
+    ("schema", "input", "hint"),
+    [
+        ({**TEXT, "format": "date"}, "date", ""),
+        ({**TEXT, "format": "uri"}, "url", ""),
+        ({**TEXT, "format": "date-time"}, "text", "A date and a time, like 2030-02-01T14:30:00Z"),
+        ({**TEXT, "format": "time"}, "text", "A time, like 14:30:00Z"),
+        (schema_of(time), "text", "Like 14:30:00"),
+        (schema_of(date), "date", ""),
+    ],
+)
+def test_no_field_of_a_browser_makes_what_does_not_fit(schema: dict[str, Any], input: str, hint: str) -> None:
+    """Browsers give a time without its zone, which is none by the format `time`: it is written, and said how."""
+    [field] = form_of(schema)
+    assert (field.kind, field.input, field.hint) == ("text", input, hint)
+
+
+def nested(levels: int) -> dict[str, Any]:
+    """Groups in groups, with a number in the innermost."""
+    schema: dict[str, Any] = {"type": "integer"}
+    for level in reversed(range(levels)):
+        schema = {"type": "object", "required": [f"in{level}"], "properties": {f"in{level}": schema}}
+    return schema
+
+
+def test_groups_that_are_nested_too_deeply_to_be_shown_are_written_as_json() -> None:
+    schema, levels = nested(7), []
+    [field] = form_of(schema)
+    while field.fields:
+        levels.append(field.kind)
+        [field] = field.fields
+    assert levels == ["group"] * 4
+    assert (field.name, field.kind, field.hint) == ("data.in0.in1.in2.in3.in4", "json", "JSON")
+
+    for text, is_fitting in (('{"in5": {"in6": 7}}', True), ('{"in5": {"in6": "x"}}', False), ("x", False)):
+        filled = {field.name: [text]}
+        read = read_form(schema, filled)
+        wrong = problems(schema, msgspec.json.encode(read).decode())
+        assert not wrong or not is_fitting
+        fields = form_of(schema, filled)
+        assert with_errors(fields, problems_of(tuple(wrong)))
+        [innermost] = fields
+        while innermost.fields:
+            assert innermost.error == ""
+            [innermost] = innermost.fields
+        assert (innermost.value, innermost.error == "") == (text, is_fitting)
+    assert read_form(nested(5), {field.name: ["7"]}) == {"in0": {"in1": {"in2": {"in3": {"in4": 7}}}}}

@@ -63,7 +63,7 @@ IN_A_FORM = {  # what else becomes of some of them
     "not UTF-8": 400,
     "UTF-16": 400,
     **dict.fromkeys(("BOM", "half", "two values"), "text"),  # no JSON, so it is taken as the text that it is
-    **dict.fromkeys(("no object", "endless name", "control character", "wrong types"), "text"),  # good JSON
+    **dict.fromkeys(("no object", "null", "endless name", "control character", "wrong types"), "text"),  # good JSON
 }
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

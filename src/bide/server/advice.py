@@ -18,8 +18,8 @@ FORMATS: Final = {
 }
 
 
-HINTS: Final = {"lines": "One per line", "json": "Text, or JSON"}
-WRITTEN: Final = ("date-time", "duration", "uuid")  # formats that no browser has a field for
+PICKED: Final = ("date", "email", "uri")  # formats that a browser has a field for
+WRITTEN: Final = ("date-time", "time", "duration", "uuid")  # formats that none has a fitting one for
 
 
 def hint(kind: str, schema: Mapping[str, Any]) -> str:
@@ -27,11 +27,25 @@ def hint(kind: str, schema: Mapping[str, Any]) -> str:
 
     >>> hint("lines", {}), hint("text", {"format": "duration"}), hint("text", {})
     ('One per line', 'A duration, like PT1H30M', '')
+    >>> hint("text", {"pattern": "^[A-Z]{3}$", "examples": ["ABC"]}), hint("json", {"type": "object"})
+    ('Like ABC', 'JSON')
     """
     written = str(schema.get("format"))
-    if kind == "text" and written in WRITTEN:
-        return f"{FORMATS[written][:1].upper()}{FORMATS[written][1:]}"
-    return HINTS.get(kind, "")
+    match kind:
+        case "lines":
+            return "One per line"
+        case "json":
+            return "JSON" if schema.get("type") in ("object", "array") else "Text, or JSON"
+        case "text" if written in WRITTEN:
+            return f"{FORMATS[written][:1].upper()}{FORMATS[written][1:]}"
+        case "text" if schema.get("pattern") is not None and written not in PICKED and (example := _example(schema)):
+            return f"Like {example}"
+        case _:
+            return ""
+
+
+def _example(schema: Mapping[str, Any]) -> str:
+    return next((example for example in schema.get("examples") or () if isinstance(example, str)), "")
 
 
 def missing(kind: str) -> str:
@@ -114,8 +128,8 @@ def _text(schema: Mapping[str, Any]) -> str:
     bounds = _bounds(schema.get("minLength"), schema.get("maxLength"))
     lengths = f" It has {bounds} characters." if bounds else ""
     if schema.get("pattern") is not None:
-        examples = [example for example in schema.get("examples") or () if isinstance(example, str)]
-        form = f"Please write it like {examples[0]}." if examples else "It is not written in the way that is asked for."
+        example = _example(schema)
+        form = f"Please write it like {example}." if example else "It is not written in the way that is asked for."
         return form + lengths
     return f"Please write {bounds} characters." if bounds else NOT_FITTING
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET
 
 from bide.core.payloads import INT_RANGE, BadPayload, decode_json, encode_payload
 from bide.core.schema import problems
@@ -23,7 +24,7 @@ Kind = Literal["text", "long", "number", "boolean", "choice", "choices", "lines"
 
 CHOSEN = ("boolean", "choice")
 NUMBERS = ("integer", "number")
-INPUTS = {"date": "date", "date-time": "text", "email": "email", "uri": "url", "time": "time"}
+INPUTS = {"date": "date", "email": "email", "uri": "url"}  # browsers leave the zone out of times, which formats want
 
 
 class Field(msgspec.Struct, kw_only=True):
@@ -285,28 +286,30 @@ def read_form(schema: Any, filled: Mapping[str, Sequence[str]]) -> Any:
     top = _resolved(root, root)
     if _kind(top) == "group":
         return _read_group(top, root, "data", filled, 0)
-    return _read(top, root, "data", filled, 0)
+    value = _read(top, root, "data", filled, 0)
+    return None if value is UNSET else value
 
 
 def _read_group(schema: Any, root: Any, name: str, filled: Mapping[str, Sequence[str]], depth: int) -> dict[str, Any]:
     found = {}
     for key, inner in list(schema.get("properties", {}).items())[:MOST_FIELDS]:
         value = _read(_resolved(inner, root), root, _inside(name, key), filled, depth)
-        if value is not None:
+        if value is not UNSET:
             found[key] = value
     return found
 
 
 def _read(schema: dict[str, Any], root: Any, name: str, filled: Mapping[str, Sequence[str]], depth: int) -> Any:
+    """What was filled in; UNSET where it is nothing, for `null` may be what was chosen."""
     kind = _kind(schema)
     if kind == "group" and depth < DEEPEST:
-        return _read_group(schema, root, name, filled, depth + 1) or None
+        return _read_group(schema, root, name, filled, depth + 1) or UNSET
     given = [text for text in filled.get(name, ()) if text != ""]
     if kind == "choices":
         options = {_json(option): option for option in _resolved(schema.get("items", {}), root).get("enum", ())}
         return [options.get(text, text) for text in given]
     if not given:
-        return None
+        return UNSET
     text = given[0].replace("\r\n", "\n")
     match kind:
         case "boolean":
