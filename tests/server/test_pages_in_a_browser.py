@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -304,12 +305,14 @@ async def test_looking_decides_nothing_and_a_second_answer_is_told_so(desk: Desk
 
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
 async def test_every_page_has_its_picture(desk: Desk, width: int, tmp_path: Path) -> None:
-    """W5: to be looked at, in the folder that pytest keeps; and nothing scrolls sideways on any of them."""
+    """W5: to be looked at in the folder that `BIDE_SCREENSHOTS` names; and nothing scrolls sideways on any of them."""
+    folder = Path(os.environ.get("BIDE_SCREENSHOTS") or tmp_path)
     _, link = await desk.asked(f"pictures at {width}")
     _, open_link = await desk.asked(f"more pictures at {width}", "anything")
+    _, odd_link = await desk.asked("odd names", "odd")
 
     async def picture(page: Page, name: str) -> None:
-        assert await page.screenshot(path=tmp_path / f"{name}-{width}.png", full_page=True)
+        assert await page.screenshot(path=folder / f"{name}-{width}.png", full_page=True)
         assert await has_no_sideways_scroll(page), name
 
     async with desk.tab(link, width, script=False) as page:
@@ -326,5 +329,7 @@ async def test_every_page_has_its_picture(desk: Desk, width: int, tmp_path: Path
         await picture(page, "broken-link")
         await page.goto(open_link)
         await picture(page, "anything")
+        await page.goto(odd_link)
+        await picture(page, "odd-names")
         await page.goto(f"{link.partition('/resume')[0]}/docs")
         await picture(page, "docs")
