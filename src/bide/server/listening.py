@@ -16,6 +16,7 @@ from bide.errors import BadConfiguration
 from bide.server.senders import Door, sender
 
 LONGEST_HEAD = 64 * 1024
+END = b"\r\n\r\n"  # of a head
 KEEP_ALIVE_SECONDS = 15
 MOST_CONNECTIONS = 10_000
 BACKLOG = 2048
@@ -89,7 +90,8 @@ class Punctual(HttpToolsProtocol):
     config: Config
     transport: Corked  # type: ignore[assignment]  # it passes on what it does not do itself
     _clock: asyncio.TimerHandle | None = None
-    _head = 0
+    _head = 0  # bytes of it that came so far
+    _last = b""  # of those, where its end may have begun
     _is_in_head = False
     _keeps_alive = False  # whether the client may send another request after this one
     _inside: str | None = None  # who is counted for this connection
@@ -114,11 +116,10 @@ class Punctual(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return  # it was answered
-        if self._clock is not None and not self.transport.is_owed:
-            self._head += len(data)
-            if self._head > LONGEST_HEAD and b"\r\n\r\n" not in data:
-                self._turn_away(b"431 Request Header Fields Too Large")
-                return
+        if not self.transport.is_owed and self._is_too_long(data):
+            self.transport.is_owed = True  # it still sends, and is to read why it need not
+            self._turn_away(b"431 Request Header Fields Too Large")
+            return
         super().data_received(data)
         if self._clock is None:  # most requests come whole, and need no clock
             if self.transport.is_owed:
@@ -132,6 +133,7 @@ class Punctual(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
+        self._head, self._last = 0, b""
         self._stop_clock()
         super().on_headers_complete()
         self.transport.is_owed = True
@@ -151,8 +153,18 @@ class Punctual(HttpToolsProtocol):
         self._keeps_alive = False
         super().shutdown()
 
+    def _is_too_long(self, data: bytes) -> bool:
+        """Whether this is more of a head than it may have, also where the end of it is there."""
+        ends_between = END in self._last + data[:3]
+        self._last = (self._last + data[-3:])[-3:]
+        if ends_between:
+            return False
+        begin = len(data) - len(data.lstrip(b"\r\n")) if not self._head and data[:1] in (b"\r", b"\n") else 0
+        end = data.find(END, begin)
+        self._head += (end if end >= 0 else len(data)) - begin
+        return self._head > LONGEST_HEAD
+
     def _expect_head(self) -> None:
-        self._head = 0
         self._set_clock(self.config.patience.head)
 
     def _set_clock(self, seconds: float) -> None:
