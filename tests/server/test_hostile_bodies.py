@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import re
+from contextlib import suppress
+from time import thread_time
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -11,6 +13,7 @@ import httpx
 import pytest
 
 import bide
+from bide.core.payloads import BadPayload, decode_json, encode_payload
 from bide.testing import world
 from tests.server.shop import app
 
@@ -108,6 +111,44 @@ async def test_H3_a_hostile_answer_to_an_open_link_is_refused_as_json_and_in_a_f
 
         assert (await fill("[1, {}", more="&data.sure=true")).status_code == 200
         assert await w.result(run.id) == {"it": "[1, {}", "sure": True}
+
+
+def many_keys(count: int) -> bytes:
+    return b"{%b}" % b",".join(b'"%x":1' % n for n in range(count))
+
+
+async def test_T39_an_object_of_very_many_keys_is_taken_or_refused_for_its_length() -> None:
+    """T39: 413 as it is; where a larger payload is allowed, it is a value like others, in a body and in a form."""
+    asks, sent = asking()
+    keys = many_keys(100_000)
+    for limit, statuses in ((524_288, [413, 413, 413]), (4_000_000, [201, 422, 422])):
+        async with world(asks, max_payload_bytes=limit) as w:
+            await w.start("ask")
+            http, path = w.http(), sent[-1]
+            [nonce] = re.findall(r'name="form" value="(\w+)"', (await http.get(path)).text)
+            tried = [
+                await http.post(PATH, content=b'{"definition": "ask", "input": ' + keys + b"}"),
+                await http.post(path, content=keys),  # the fields that it lacks are asked for
+                await http.post(path, content=b"form=%b&data.it=%b" % (nonce.encode(), keys), headers=FORM),
+            ]
+            assert [response.status_code for response in tried] == statuses
+
+
+def test_T39_reading_keys_takes_time_in_proportion_to_their_number() -> None:
+    """Also where one of them is there twice, which takes the closer look."""
+
+    def seconds(raw: bytes) -> float:
+        times = []
+        for _ in range(3):
+            begun = thread_time()
+            with suppress(BadPayload):
+                encode_payload(decode_json(raw, max_bytes=len(raw)), max_bytes=len(raw))
+            times.append(thread_time() - begun)
+        return min(times)
+
+    for twice in (b"}", b',"0":2}'):
+        few, many = (many_keys(count)[:-1] + twice for count in (5_000, 50_000))
+        assert seconds(many) < 40 * seconds(few)  # ten times as many; were it quadratic, a hundred times as long
 
 
 @pytest.mark.parametrize(

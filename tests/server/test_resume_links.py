@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+import bide
 from bide.core.tokens import Signer, parse_secrets
 from bide.server import Server, tries
 from bide.server.tries import GUESSES, MISFITS
@@ -111,6 +112,29 @@ async def test_the_time_counts_from_the_await_and_a_link_dies_with_its_run(store
         assert "time" in late.json()["detail"]
         assert code(dead) == (410, "gone")
         assert "nobody waits" in dead.json()["detail"]
+
+
+async def test_T05_the_link_of_a_run_that_ended_without_waiting_for_it_is_410(store_url: str) -> None:
+    """T05: whether it came to an end or failed; who follows the link is told that there is nothing left to do."""
+    hasty = bide.App("hasty", store="memory://")
+    sent: list[str] = []
+
+    @hasty.workflow("hasty", retries=0)
+    async def run_on(step: bide.Step, fails: bool) -> str:
+        cb = await step.callback("never awaited", timeout="1d", returns=bool)
+        await step.run("send", sent.append, urlsplit(cb.url).path)
+        if fails:
+            raise RuntimeError("it broke")
+        return "done"
+
+    async with world(hasty, store_url) as w:
+        runs = [await w.start("hasty", fails) for fails in (False, True)]
+        assert [(await w.get(run.id)).status for run in runs] == ["completed", "failed"]
+        http = anonymous(w)
+        for path in sent:
+            assert code(await http.post(path, json=True)) == (410, "gone")
+            page = await http.get(path)
+            assert (page.status_code, "nothing left to do" in page.text) == (410, True)
 
 
 async def test_W5_get_and_head_decide_nothing(store_url: str) -> None:
@@ -235,9 +259,7 @@ async def test_a_hundred_answers_at_once_are_one(store_url: str) -> None:
         await reach(w, run_id)
         http = anonymous(w)
 
-        answers = await asyncio.gather(
-            *(http.post(path, json={"approved": bool(n % 2)}) for n in range(40)), return_exceptions=False
-        )
+        answers = await asyncio.gather(*(http.post(path, json={"approved": bool(n % 2)}) for n in range(100)))
 
         fresh = [a for a in answers if a.status_code == 200 and not a.json()["duplicate"]]
         assert len(fresh) == 1
