@@ -8,13 +8,16 @@ import json
 import random
 import socket
 import subprocess
+import time
 from typing import Any
 
 import httpx
 
 from tests.cli.conftest import PATIENCE_SECONDS, Bide
 
-KILLS = 5
+KILLS = 4
+KILLED_AGAIN_AT_THE_START = (2,)  # with its store open, as far as it got
+LONGEST_PAUSE_SECONDS = 0.05
 CLIENTS = 4
 GATES = 24
 PAUSE_SECONDS = 0.1  # clients that knock all the time would take the processor from the server that starts
@@ -81,17 +84,21 @@ class Killed:
                 return answer.json()
         raise AssertionError("the time limit ends it before")
 
-    async def kill_after(self, process: subprocess.Popen[str], more: int) -> None:
-        """Kill it while clients are at work: right after so many more of their requests were answered."""
+    async def kill_after(self, process: subprocess.Popen[str], more: int, pause: float) -> None:
+        """Kill it while clients are at work: so long after so many more of their requests were answered."""
         async with self.acknowledged:
             wanted = self.count + more
             await self.acknowledged.wait_for(lambda: self.count >= wanted)
+        await self.kill(process, pause)
+
+    async def kill(self, process: subprocess.Popen[str], pause: float) -> None:
+        await asyncio.sleep(pause)
         process.kill()
         await asyncio.to_thread(process.wait)
 
 
 async def test_what_was_acknowledged_before_a_kill_is_there_once(bide: Bide) -> None:
-    """Issue: SIGKILL of `bide dev` at random moments; every acknowledged answer is there, none doubled."""
+    """Issue: SIGKILL of `bide dev` at random moments, its start among them; every acknowledged answer is there once."""
     (bide.folder / "killed.py").write_text(PROGRAM)
     made = bide.finished(bide.process("keys", "create", "--app", "killed.py", "--json"))
     server = Killed(bide, made.json["key"])
@@ -122,10 +129,16 @@ async def test_what_was_acknowledged_before_a_kill_is_there_once(bide: Bide) -> 
     async with asyncio.TaskGroup() as clients:
         for _ in range(CLIENTS):
             clients.create_task(client())
-        for _ in range(KILLS):
-            await server.kill_after(process, moments.randint(1, 3 * CLIENTS))
-            process = server.start()
+        start_seconds = 0.0
+        for kill in range(KILLS):
+            pause = moments.uniform(0, LONGEST_PAUSE_SECONDS)  # else each would come at the end of a commit
+            await server.kill_after(process, moments.randint(1, 3 * CLIENTS), pause)
+            process, began = server.start(), time.monotonic()
+            if kill in KILLED_AGAIN_AT_THE_START:
+                await server.kill(process, moments.uniform(0.5, 1.0) * start_seconds)
+                process = server.start()
             await server.ready(process)
+            start_seconds = start_seconds or time.monotonic() - began
         is_over = True
 
     await server.send(f"{runs}/{collector}/signals", {"name": "item", "payload": "end"}, "end")
