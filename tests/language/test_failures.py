@@ -13,7 +13,7 @@ import pytest
 
 import bide
 from bide.authoring.language.providers import SHAPES, provider_from
-from bide.authoring.language.sending import HttpFailed, HttpRefused, HttpTimedOut
+from bide.authoring.language.sending import HttpFailed, HttpRefused, HttpTimedOut, send
 from bide.testing import world
 from tests.language.test_running import app_of, really
 from tests.support.web import web
@@ -114,6 +114,21 @@ async def test_L2_an_http_action_that_gets_no_answer_in_time_is_a_timeout(tmp_pa
         assert (seen["step"], seen["type"]) == ("act", "timeout")
 
 
+async def test_L2_an_answer_without_end_of_its_nesting_is_a_failure_of_the_step() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        body = b"[" * 100_000
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n")
+        writer.write(b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(body), body))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(HttpFailed, match="nested too deeply"):
+            await send("GET", url, {}, None, timedelta(seconds=5), 1_000_000)
+
+
 # ---------------------------------------------------------------- models
 
 EMPTY: dict[str, Any] = {"anthropic": {"content": []}, "openai": {"choices": []}}
@@ -121,6 +136,7 @@ OTHER: dict[str, Any] = {
     "anthropic": {"content": [{"type": "text", "text": "I would rather not"}]},
     "openai": {"choices": [{"message": {"content": "I would rather not"}}]},
 }
+DEEP: dict[str, Any] = {"anthropic": {"content": []}, "openai": {"choices": [{"message": {"content": "[" * 100_000}}]}}
 SCHEMA = {"type": "object", "properties": {"fine": {"type": "boolean"}}}
 
 
@@ -134,6 +150,7 @@ SCHEMA = {"type": "object", "properties": {"fine": {"type": "boolean"}}}
         (500, "", HttpFailed, "answered 500"),
         (200, EMPTY, HttpFailed, "the model gave no"),
         (200, OTHER, HttpFailed, "the model gave no tool_use block|is no JSON"),
+        (200, DEEP, HttpFailed, "the model gave no tool_use block|nested too deeply"),
         (200, "not even JSON", HttpFailed, "the model gave no"),
         (200, ["not", "an", "object"], HttpFailed, "the model gave no"),
         (200, None, HttpFailed, "the model gave no"),
@@ -143,7 +160,7 @@ async def test_L2_what_a_model_answers_that_is_none_is_said_in_words(
     name: str, status: int, said: Any, error: type[Exception], words: str
 ) -> None:
     """A refusal is not tried again, the rest is; what the model said to the key is not shown."""
-    answer = said[name] if said in (EMPTY, OTHER) else said
+    answer = said[name] if said in (EMPTY, OTHER, DEEP) else said
     async with web(lambda asked: (status, answer)) as (url, _):
         _, key, base = SHAPES[name]
         provider = provider_from({key: "key-1", base: url}, name)

@@ -73,8 +73,8 @@ class OpenAIShaped:
             return content
         try:
             return msgspec.json.decode(content)
-        except msgspec.DecodeError:
-            raise HttpFailed("the model's answer is no JSON") from None
+        except (msgspec.DecodeError, RecursionError):
+            raise HttpFailed("the model's answer is no JSON, or nested too deeply") from None
 
 
 def _at(value: Any, *path: str | int) -> Any:

@@ -138,6 +138,8 @@ def _read(response: Any, raw: bytes) -> dict[str, Any]:
             body = msgspec.json.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise HttpFailed(f"the answer says that it is JSON, and is none: {_shown(raw)}") from None
+        except RecursionError:
+            raise HttpFailed(f"the answer is nested too deeply: {_shown(raw)}") from None
     elif raw:
         body = raw.decode(response.encoding or "utf-8", "replace").replace("\x00", "\ufffd")
     return {"status": response.status_code, "headers": dict(response.headers), "body": body}
