@@ -32,6 +32,7 @@ ADVICE = {
     "25006": "the server is read-only; connect to the primary, or wait until it is promoted",
     "53300": "the server has no connection left; raise max_connections or lower pool_size",
     "53100": "the server's disk is full; free space, and start the server if it stopped; the store goes on by itself",
+    "55P03": "another session keeps a row locked; nothing of the call was applied, try again, or end that session",
     "57P03": "the server is starting up or shutting down; the store goes on by itself when it is back",
 }
 

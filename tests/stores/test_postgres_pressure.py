@@ -1,0 +1,137 @@
+"""What a store meets on a busy server: rows that stay locked, tables that change, more calls than connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from bide.core.access import SCOPES
+from bide.core.commands import Receipt
+from bide.core.records import RunId
+from bide.engine.ports import Ports
+from bide.engine.runtime import Runtime
+from bide.engine.settings import load_settings
+from bide.errors import StoreUnavailable
+from bide.stores.postgres import PostgresStore, sessions, transactions
+from bide.stores.postgres.statements import BEGIN, SETTLE
+from bide.testing.http import http_client
+from bide.testing.store_contract.making import a_signal, an_offer, outcomes, parked, reply_to, row, told
+from tests.server.shop import app
+from tests.support.postgres import connect
+from tests.support.staging import until
+
+PATIENCE = 0.3  # seconds that a call of these stores is tried again
+
+
+def with_short_lock_timeout(settings: str) -> str:
+    assert "lock_timeout = '2s'" in settings
+    return settings.replace("lock_timeout = '2s'", "lock_timeout = '30ms'")
+
+
+@pytest.fixture
+def _short_lock_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "BEGIN", with_short_lock_timeout(BEGIN))
+    monkeypatch.setattr(sessions, "SETTLE", with_short_lock_timeout(SETTLE))
+
+
+@pytest.fixture
+async def store(postgres_used_url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(postgres_used_url, hints=False, migrate=True, patience=PATIENCE)
+    await store.open()
+    yield store
+    assert await store.audit() == []
+    await store.close()
+
+
+@asynccontextmanager
+async def locked(url: str, run_id: str) -> AsyncIterator[None]:
+    """Somebody else holds the row of a run, for longer than anybody has patience."""
+    rival = await connect(url)
+    try:
+        async with rival.transaction():
+            assert await rival.fetch("SELECT 1 FROM runs WHERE id = $1 FOR UPDATE", run_id)
+            yield
+    finally:
+        await rival.close()
+
+
+# Rows that stay locked
+
+
+@pytest.mark.usefixtures("_short_lock_timeout")
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "with another"])
+async def test_a_run_that_is_locked_for_a_while_is_tried_again_until_it_is_free(
+    postgres_used_url: str, caplog: pytest.LogCaptureFixture, others: int
+) -> None:
+    """The server cancels whoever waits longer than the lock timeout; who asked hears nothing of it (F71)."""
+    caplog.set_level("INFO", "bide.postgres")
+    store = PostgresStore(postgres_used_url, hints=False, migrate=True)
+    await store.open()
+    await parked(store, "run_1")
+    await parked(store, "run_2")
+    batch = [a_signal("run_1"), *(a_signal("run_2") for _ in range(others))]
+    async with locked(postgres_used_url, "run_1"):
+        signal = asyncio.create_task(store.execute(batch))
+        await until(lambda: is_said(3, "trying again: canceling statement due to lock timeout", caplog))
+        assert not signal.done()
+    assert outcomes(await signal) == ["woke"] * len(batch)
+    assert [signal.id for signal in await store.inbox("run_1")] == [batch[0].signal_id]
+    assert len(await store.inbox("run_2")) == others
+    await store.close()
+
+
+async def is_said(times: int, text: str, log: pytest.LogCaptureFixture) -> bool:
+    return log.text.count(text) >= times
+
+
+@pytest.mark.usefixtures("_short_lock_timeout")
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "with another"])
+async def test_a_run_that_stays_locked_is_said_in_time_and_taken_up_when_it_is_free(
+    store: PostgresStore, postgres_used_url: str, others: int
+) -> None:
+    """Of what was tried nothing is left, also of the other command in its batch: sent again, it counts once (F71)."""
+    await parked(store, "run_1")
+    await parked(store, "run_2")
+    batch = [a_signal("run_1"), *(a_signal("run_2") for _ in range(others))]
+    async with locked(postgres_used_url, "run_1"):
+        with pytest.raises(StoreUnavailable, match="lock timeout; another session keeps a row locked; nothing of"):
+            await store.execute(batch)
+        assert (await row(store, "run_1")).status == "waiting", "reading goes on"
+        assert await store.inbox("run_2") == []
+        assert told(Receipt, await reply_to(store, a_signal("run_2"))).outcome == "woke", "and so do other runs"
+    turns = (await store.execute(batch, an_offer())).turns
+    assert [signal.id for signal in turns[RunId("run_1")].inbox] == [batch[0].signal_id]
+    assert len(await store.inbox("run_2")) == 1 + others
+
+
+@pytest.mark.usefixtures("_short_lock_timeout")
+async def test_over_http_many_signals_to_a_run_that_stays_locked_are_503_and_count_once_when_they_come_again(
+    store: PostgresStore, postgres_used_url: str
+) -> None:
+    """Lock waits have their bound, and past it the sender is told when to come again: never a 500 (F49)."""
+    settings = load_settings({"store": postgres_used_url}, {})
+    runtime = Runtime(store, app.registry, settings, Ports())
+    async with http_client(runtime, "default", SCOPES, None) as http:
+        started = await http.post("/v1/runs", json={"definition": "order"})
+        run_id = started.json()["id"]
+
+        async def send() -> list[tuple[int, str | None]]:
+            calls = (
+                http.post(
+                    f"/v1/runs/{run_id}/signals",
+                    json={"name": "paid", "payload": number},
+                    headers={"Idempotency-Key": f"paid-{number}"},
+                )
+                for number in range(40)
+            )
+            return [(answer.status_code, answer.headers.get("Retry-After")) for answer in await asyncio.gather(*calls)]
+
+        async with locked(postgres_used_url, run_id):
+            assert set(await send()) == {(503, "1")}
+            assert (await http.get(f"/v1/runs/{run_id}")).status_code == 200
+        assert await store.inbox(run_id) == []
+        assert set(await send()) == {(202, None)}
+        assert sorted(signal.payload for signal in await store.inbox(run_id)) == sorted(map(str, range(40)))
