@@ -18,7 +18,18 @@ from bide.errors import StoreUnavailable
 from bide.stores.postgres import PostgresStore, sessions, transactions
 from bide.stores.postgres.statements import BEGIN, SETTLE
 from bide.testing.http import http_client
-from bide.testing.store_contract.making import a_signal, an_offer, outcomes, parked, reply_to, row, told
+from bide.testing.store_contract.making import (
+    MINUTE,
+    a_commit,
+    a_signal,
+    an_offer,
+    ending,
+    outcomes,
+    parked,
+    reply_to,
+    row,
+    told,
+)
 from tests.server.shop import app
 from tests.support.postgres import connect
 from tests.support.staging import until
@@ -135,3 +146,41 @@ async def test_over_http_many_signals_to_a_run_that_stays_locked_are_503_and_cou
         assert await store.inbox(run_id) == []
         assert set(await send()) == {(202, None)}
         assert sorted(signal.payload for signal in await store.inbox(run_id)) == sorted(map(str, range(40)))
+
+
+# Tables that change while a store works on them
+
+CHANGES = {
+    "a new column": "ALTER TABLE runs ADD COLUMN later text NOT NULL DEFAULT ''",
+    "another type": "ALTER TABLE runs ALTER COLUMN trace TYPE varchar(1000), ALTER COLUMN tags TYPE varchar(1000)",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "with another"])
+async def test_a_store_goes_on_when_a_table_is_altered_between_two_of_its_calls(
+    postgres_url: str, change: str, others: int
+) -> None:
+    """Statements were prepared for the rows of before: the server refuses them once, and nobody hears of it (F72)."""
+    store = PostgresStore(postgres_url, hints=False, pool_size=1, migrate=True, patience=PATIENCE)
+    await store.open()
+    runs = [[RunId(f"run_{when}_{number}") for number in range(1 + others)] for when in ("before", "after")]
+    for run_id in (*runs[0], *runs[1]):
+        await parked(store, run_id)
+    await through_every_call(store, runs[0])  # statements are prepared
+    operator = await connect(postgres_url)
+    await operator.execute(CHANGES[change])
+    await operator.close()
+    await through_every_call(store, runs[1])
+    assert await store.count_runs("default") == {"completed": 2 * (1 + others)}
+    assert await store.audit() == []
+    await store.close()
+
+
+async def through_every_call(store: PostgresStore, runs: list[RunId]) -> None:
+    assert outcomes(await store.execute([a_signal(run_id) for run_id in runs])) == ["woke"] * len(runs)
+    assert (await row(store, runs[0])).status == "ready"
+    turns = (await store.claim(an_offer())).turns
+    assert turns.keys() == set(runs)
+    assert await asyncio.to_thread(store.renew, "worker-1", {id: turns[id].run.epoch for id in runs}, MINUTE) == set()
+    await store.execute([a_commit(turns[run_id], ending(), used=turns[run_id].inbox) for run_id in runs])
