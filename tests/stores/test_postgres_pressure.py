@@ -16,18 +16,21 @@ from bide.engine.runtime import Runtime
 from bide.engine.settings import load_settings
 from bide.errors import StoreUnavailable
 from bide.stores.postgres import PostgresStore, sessions, transactions
+from bide.stores.postgres.sessions import Connection
 from bide.stores.postgres.statements import BEGIN, SETTLE
 from bide.testing.http import http_client
 from bide.testing.store_contract.making import (
     MINUTE,
     a_commit,
     a_signal,
+    a_start,
     an_offer,
     ending,
     outcomes,
     parked,
     reply_to,
     row,
+    started,
     told,
 )
 from tests.server.shop import app
@@ -184,3 +187,69 @@ async def through_every_call(store: PostgresStore, runs: list[RunId]) -> None:
     assert turns.keys() == set(runs)
     assert await asyncio.to_thread(store.renew, "worker-1", {id: turns[id].run.epoch for id in runs}, MINUTE) == set()
     await store.execute([a_commit(turns[run_id], ending(), used=turns[run_id].inbox) for run_id in runs])
+
+
+# More calls than connections
+
+POOL = 2
+CALLS = 40
+
+
+@pytest.fixture
+async def small(own_database_url: str) -> AsyncIterator[PostgresStore]:
+    """A store with two connections, on a database that nobody else uses."""
+    store = PostgresStore(own_database_url, hints=False, pool_size=POOL, migrate=True, patience=PATIENCE)
+    await store.open()
+    yield store
+    assert await store.audit() == []
+    await store.close()
+
+
+async def test_more_calls_at_once_than_connections_are_all_served_by_those(
+    small: PostgresStore, own_database_url: str
+) -> None:
+    """They wait for each other, and no connection is opened beside (F64)."""
+    batches = [[a_start(f"run_{number}_a"), a_start(f"run_{number}_b")] for number in range(CALLS)]
+    done = await asyncio.gather(*map(small.execute, batches), *(small.count_runs(None) for _ in range(CALLS)))
+    assert len(done) == 2 * CALLS
+    assert await small.count_runs("default") == {"ready": 2 * CALLS}
+    watcher = await connect(own_database_url)
+    await until(lambda: has_connections(watcher, POOL))  # the one that opened the store may be on its way out
+    await watcher.close()
+
+
+async def test_calls_that_get_no_connection_are_told_so_in_time_and_none_stays_lost(
+    small: PostgresStore, own_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both connections stand before a table that somebody has locked; some of those who wait hang up (F64)."""
+    monkeypatch.setattr(sessions, "COMMAND_SECONDS", 0.3)
+    await started(small, "run_1")
+    rival = await connect(own_database_url)
+    async with rival.transaction():
+        await rival.execute("LOCK TABLE runs IN ACCESS EXCLUSIVE MODE")
+        calls = [asyncio.create_task(small.run("default", "run_1")) for _ in range(CALLS)]
+        await until(lambda: is_waited_for(rival, POOL))
+        for call in calls[::2]:
+            call.cancel()
+        async with asyncio.timeout(10):
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(answer, asyncio.CancelledError) for answer in answers[::2])
+        told = [str(answer) for answer in answers[1::2] if isinstance(answer, StoreUnavailable)]
+        assert len(told) == CALLS // 2
+        assert any("all 2 connections of this store were in use for 0.3 seconds" in text for text in told)
+    await rival.close()
+    assert {run.id for run in await asyncio.gather(*(row(small, "run_1") for _ in range(CALLS)))} == {"run_1"}
+    async with asyncio.timeout(10):
+        taken = [await small._sessions.acquire() for _ in range(POOL)]
+    for connection in taken:
+        small._sessions.release(connection)
+
+
+async def is_waited_for(rival: Connection, by: int) -> bool:
+    waiting = "SELECT count(DISTINCT pid) FROM pg_locks WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+    return bool(await rival.fetchval(waiting) >= by)
+
+
+async def has_connections(watcher: Connection, count: int) -> bool:
+    ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'bide %' AND datname = current_database()"
+    return bool(await watcher.fetchval(ours) == count)

@@ -81,8 +81,12 @@ class Sessions:
 
     async def acquire(self) -> Connection:
         """A connection outside any transaction; give it back with `release` or `discard`."""
-        async with asyncio.timeout(COMMAND_SECONDS):
-            await self._free.acquire()
+        try:
+            async with asyncio.timeout(COMMAND_SECONDS):
+                await self._free.acquire()
+        except TimeoutError:
+            message = f"all {self._size} connections of this store were in use for {COMMAND_SECONDS:g} seconds"
+            raise TimeoutError(message) from None
         try:
             connection = self._take_idle() or await self.connect()
         except BaseException:
