@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import psycopg
 import pytest
 
 from bide.stores.postgres import migrate
 from tests.cli.conftest import Bide
+from tests.support.postgres import PostgresServer, available_postgres, temporary_folder
 
 
 @pytest.fixture
@@ -57,3 +59,28 @@ def test_doctor_reaches_the_server_and_the_audit_finds_nothing(on_postgres: Bide
     assert said["1 open wait has no deadline"] == "notice"
     audited = on_postgres("audit", "--json")
     assert (audited.code, audited.json["items"]) == (0, [])
+
+
+@pytest.mark.skipif(not available_postgres(), reason="no PostgreSQL server is installed here")
+def test_doctor_finds_a_server_that_may_lose_what_was_answered(bide: Bide) -> None:
+    """`synchronous_commit` counts as bide's own sessions have it, the other two are the server's (F60)."""
+
+    def durability(code: int) -> tuple[str, str]:
+        answer = bide("doctor", "--store", server.url(), "--json")
+        assert answer.code == code
+        [found] = [found for found in answer.json["findings"] if " server" in found["message"]]
+        return found["level"], found["message"]
+
+    with PostgresServer(available_postgres()[0], temporary_folder()) as server:
+        asyncio.run(migrate(server.url()))
+        assert durability(0) == ("ok", "the server writes every commit to its disk before it answers")
+        with psycopg.connect(server.url(), autocommit=True) as admin:
+            admin.execute("ALTER ROLE CURRENT_USER SET synchronous_commit = off")
+            level, message = durability(1)
+            assert (level, message.partition(" off")[0]) == ("problem", "synchronous_commit is")
+            admin.execute("ALTER ROLE CURRENT_USER SET synchronous_commit = local")
+            admin.execute("ALTER SYSTEM SET fsync = off")
+            admin.execute("ALTER SYSTEM SET full_page_writes = off")
+        server.restart()
+        level, message = durability(1)
+        assert (level, message.partition(" off")[0]) == ("problem", "fsync, full_page_writes are")

@@ -230,15 +230,21 @@ def _schema(url: str) -> int | None:
         from bide.stores.sqlite.schema import NEWEST
 
         return NEWEST
-    if url.startswith(("postgresql:", "postgres:")):
+    if _is_postgres(url):
         from bide.stores.postgres.statements import migrations
 
         return max(migrations())
     return None
 
 
+def _is_postgres(url: str) -> bool:
+    return url.startswith(("postgresql:", "postgres:"))
+
+
 async def _findings(target: Target, app: App, store: Store) -> AsyncIterator[Finding]:
     options = f" {target.options()}" if target.options() else ""
+    if _is_postgres(app.settings().store):
+        yield await _durability(store)
     live = [run async for run in _live_runs(store)]
     yield await _due(app, store, live, options)
     yield _held(await store.runs(RunFilter(held=True), after=None, limit=PAGE), options)
@@ -247,6 +253,22 @@ async def _findings(target: Target, app: App, store: Store) -> AsyncIterator[Fin
         yield _definitions(app, live)
     else:
         yield Finding("notice", "no app was named, so its definitions were not looked at", "Add --app module:app.")
+
+
+async def _durability(store: Store) -> Finding:
+    """Whether the server keeps what bide has answered for (S1)."""
+    from bide.stores.postgres import PostgresStore
+
+    assert isinstance(store, PostgresStore), "the URL named one"
+    unsafe = await store.unsafe_settings()
+    if not unsafe:
+        return Finding("ok", "the server writes every commit to its disk before it answers")
+    are = "is" if len(unsafe) == 1 else "are"
+    return Finding(
+        "problem",
+        f"{', '.join(unsafe)} {are} off on the server: answers that were acknowledged may be gone after a crash",
+        "Turn it on for the server, the database and the role: ALTER SYSTEM, ALTER DATABASE and ALTER ROLE set it.",
+    )
 
 
 async def _live_runs(store: Store) -> AsyncIterator[Run]:

@@ -509,6 +509,10 @@ class PostgresStore(PostgresAccess):
         queries = [name for name in sorted(self._sql) if name.startswith("audit_")]
         return await audit.violations(self._transactions, queries, self._rows)
 
+    async def unsafe_settings(self) -> Sequence[str]:
+        """Settings that are off though without them an answered commit may be gone after a crash of the server."""
+        return [name for (name,) in await self._transactions.read("select_unsafe_settings")]
+
     # -- subscribe
 
     def subscribe(self, wake: Callable[[], None]) -> Callable[[], None]:
