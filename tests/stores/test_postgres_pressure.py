@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,6 +17,7 @@ from bide.engine.runtime import Runtime
 from bide.engine.settings import load_settings
 from bide.errors import StoreUnavailable
 from bide.stores.postgres import PostgresStore, sessions, transactions
+from bide.stores.postgres.arrays import array
 from bide.stores.postgres.sessions import Connection
 from bide.stores.postgres.statements import BEGIN, SETTLE
 from bide.testing.http import http_client
@@ -32,9 +34,11 @@ from bide.testing.store_contract.making import (
     row,
     started,
     told,
+    woken,
 )
 from tests.server.shop import app
 from tests.support.postgres import connect
+from tests.support.proxy import CuttingProxy
 from tests.support.staging import until
 
 PATIENCE = 0.3  # seconds that a call of these stores is tried again
@@ -149,6 +153,77 @@ async def test_over_http_many_signals_to_a_run_that_stays_locked_are_503_and_cou
         assert await store.inbox(run_id) == []
         assert set(await send()) == {(202, None)}
         assert sorted(signal.payload for signal in await store.inbox(run_id)) == sorted(map(str, range(40)))
+
+
+# Transactions that stay open
+
+
+async def test_a_process_that_dawdles_in_a_transaction_is_ended_by_the_server_and_tries_again(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No session of bide keeps a snapshot and its locks for longer than that, however its process dawdles (F65)."""
+    timeout = "idle_in_transaction_session_timeout = '15s'"
+    assert timeout in BEGIN
+    monkeypatch.setattr(transactions, "BEGIN", BEGIN.replace(timeout, timeout.replace("15s", "50ms")))
+    await parked(store, "run_1")
+    tries: list[int] = []
+
+    async def dawdling(transaction: transactions.Transaction) -> str:
+        tries.append(transaction.backend)
+        await transaction.fetch("lock_runs", array(["run_1"]))
+        await asyncio.sleep(0.2 if len(tries) == 1 else 0)
+        return str((await transaction.fetch("select_run", "default", "run_1"))[0]["status"])
+
+    assert await store._transactions.run(dawdling) == "waiting"
+    assert len(set(tries)) == 2, "the second try is another session"
+
+
+async def test_work_goes_on_beside_a_reader_that_never_ends(store: PostgresStore, postgres_used_url: str) -> None:
+    """What its snapshot sees cannot be cleaned up. That costs time, and nothing else (F65)."""
+    reader = await connect(postgres_used_url)
+    async with reader.transaction(isolation="repeatable_read"):
+        assert await reader.fetchval("SELECT count(*) FROM runs") == 0
+        for number in range(50):
+            run_id = RunId(f"run_{number}")
+            await parked(store, run_id)
+            turn = await woken(store, run_id)
+            await store.execute([a_commit(turn, ending(), used=turn.inbox)])
+        assert await store.stream("default", "", limit=1), "those who follow the ledgers are not held up either"
+        assert await reader.fetchval("SELECT count(*) FROM runs") == 0
+    await reader.close()
+    assert await store.count_runs("default") == {"completed": 50}
+
+
+# A run that gets very many signals
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "with another"])
+async def test_a_signal_to_a_full_inbox_costs_what_one_to_an_empty_one_does(
+    postgres_used_url: str, others: int
+) -> None:
+    """What is there already is not read again for each that comes (F48)."""
+    server = urlsplit(postgres_used_url)
+    assert server.hostname is not None
+    async with CuttingProxy(server.hostname, server.port or 5432) as proxy:
+        store = PostgresStore(proxy.url(postgres_used_url), hints=False, pool_size=1, migrate=True)
+        await store.open()
+        await parked(store, "run_1", "paid")
+        await parked(store, "run_2", "paid")
+
+        async def cost() -> tuple[int, int]:
+            """Round trips of one more signal, and bytes that the server sends for it."""
+            trips, size = store.round_trips, proxy.forwarded["server"]
+            await store.execute([a_signal("run_1"), *(a_signal("run_2") for _ in range(others))])
+            return store.round_trips - trips, proxy.forwarded["server"] - size
+
+        await cost()  # statements are prepared
+        trips, size = await cost()
+        await store.execute([a_signal("run_1", payload='"much"') for _ in range(2000)])
+        more_trips, more_size = await cost()
+        assert more_trips == trips
+        assert more_size < size + 100, "the numbers of the signals are longer"
+        assert (await row(store, "run_1")).inbox_count == 2003
+        await store.close()
 
 
 # Tables that change while a store works on them

@@ -77,6 +77,24 @@ class Races:
         assert claimed == {f"run_{n:02}": 1 for n in range(30)}
         assert {run.epoch for run in await store.runs(RunFilter(), after=None, limit=99)} == {1}
 
+    @pytest.mark.parametrize("ready", [10, 1])
+    async def test_many_more_workers_than_ready_runs_claim_each_run_once(
+        self, store: Store, rival: Store, ready: int
+    ) -> None:
+        await store.execute([a_start(f"run_{n}") for n in range(ready)])
+
+        claimed: Counter[RunId] = Counter()
+        for _ in range(2):  # who finds nothing looks again, and finds what others had in hand and passed over
+            offers = (an_offer(f"w-{n}", slots=1) for n in range(64))
+            for one in await at_once(
+                place.claim(offer) for place, offer in zip((store, rival) * 32, offers, strict=True)
+            ):
+                claimed.update(list(one.turns))
+
+        assert claimed == {f"run_{n}": 1 for n in range(ready)}
+        assert {run.epoch for run in await store.runs(RunFilter(), after=None, limit=99)} == {1}
+        assert await store.audit() == []
+
     async def test_overlapping_batches_of_signals_all_arrive_once_and_wake_once(
         self, store: Store, rival: Store
     ) -> None:
