@@ -916,3 +916,34 @@ async def test_D10_a_claim_that_is_given_back_counts_for_nothing(store_url: str)
         w.runtime.registry = app.registry
         await w.advance("10m")
         assert await w.result(run.id) == "old"
+
+
+# ---------------------------------------------------------------- workers of another deploy (F20)
+
+
+async def test_a_worker_that_lacks_the_version_of_a_run_leaves_it_to_others(store_url: str) -> None:
+    """It gives the run back, for longer each time; that is no try, and the run never fails of it."""
+    app = bide.App()
+
+    @app.machine("order", version="2")
+    class Order:
+        async def only(self, ctx: Ctx) -> bide.Done:
+            return bide.Done("by one who knows")
+
+    async with world(app, store=store_url) as w:
+        ports = Ports(now=w.clock, monotonic=lambda: w.clock().timestamp(), random=lambda: 0.5)
+        run = await client_of(Runtime(w.runtime.store, app.registry, w.runtime.settings, ports)).start("order")
+        stranger = Engine(Runtime(w.runtime.store, bide.App().registry, w.runtime.settings, ports))
+        pauses = []
+        for _ in range(4):
+            await stranger.settle()
+            due = await w.runtime.store.until_due(w.engine.queues)
+            assert due is not None
+            pauses.append(due.total_seconds())
+            w.clock.advance(due)
+        assert pauses == [5, 10, 20, 40]
+        found = await w.get(run.id)
+        assert (found.status, found.held) == ("ready", None)
+        await stranger.crash()
+        await w.settle()
+        assert await w.result(run.id) == "by one who knows"

@@ -16,6 +16,7 @@ from bide.engine.ports import Ports
 from bide.engine.runtime import Runtime
 from bide.engine.settings import load_settings
 from bide.errors import StoreUnavailable
+from bide.stores.interface import WaitFilter
 from bide.stores.postgres import PostgresStore, sessions, transactions
 from bide.stores.postgres.arrays import array
 from bide.stores.postgres.sessions import Connection
@@ -32,8 +33,10 @@ from bide.testing.store_contract.making import (
     parked,
     reply_to,
     row,
+    running,
     started,
     told,
+    waiting_for,
     woken,
 )
 from tests.server.shop import app
@@ -153,6 +156,48 @@ async def test_over_http_many_signals_to_a_run_that_stays_locked_are_503_and_cou
         assert await store.inbox(run_id) == []
         assert set(await send()) == {(202, None)}
         assert sorted(signal.payload for signal in await store.inbox(run_id)) == sorted(map(str, range(40)))
+
+
+async def test_a_batch_that_the_server_ends_in_a_deadlock_is_tried_again(
+    postgres_used_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Batches of bide take locks in one order and never meet so; somebody else's session may (F50, F71)."""
+    caplog.set_level("INFO", "bide.postgres")
+    store = PostgresStore(postgres_used_url, hints=False, migrate=True)
+    await store.open()
+    await parked(store, "run_1")
+    await parked(store, "run_2")
+    lock = "SELECT 1 FROM runs WHERE id = $1 FOR UPDATE"
+    rival = await connect(postgres_used_url)
+    async with rival.transaction():
+        await rival.execute("SET LOCAL deadlock_timeout = '1h'")  # the other one looks first, and is ended
+        await rival.fetch(lock, "run_2")
+        signals = asyncio.create_task(store.execute([a_signal("run_1"), a_signal("run_2")]))
+        await until(lambda: is_waited_for(rival, 1))
+        await rival.fetch(lock, "run_1")
+    await rival.close()
+    assert outcomes(await signals) == ["woke", "woke"]
+    assert "trying again: deadlock detected" in caplog.text
+    assert [len(await store.inbox(run_id)) for run_id in ("run_1", "run_2")] == [1, 1]
+    await store.close()
+
+
+async def test_a_deadline_counts_from_when_the_lock_was_had_and_not_from_when_it_was_asked_for(
+    store: PostgresStore, postgres_used_url: str
+) -> None:
+    """`now()` is the time of a transaction's begin, which may be long before its locks (F79)."""
+    turn = await running(store, "run_1")
+    rival = await connect(postgres_used_url)
+    async with rival.transaction():
+        await rival.fetch("SELECT 1 FROM runs WHERE id = 'run_1' FOR UPDATE")
+        park = asyncio.create_task(store.execute([a_commit(turn, waiting_for("go", timeout=MINUTE))]))
+        await until(lambda: is_waited_for(rival, 1))
+        freed_at = await rival.fetchval("SELECT clock_timestamp()")
+    await rival.close()
+    await park
+    [wait] = await store.waits(WaitFilter(run_id="run_1"), after=None, limit=1)
+    assert wait.opened_at >= freed_at
+    assert wait.deadline == wait.opened_at + MINUTE
 
 
 # Transactions that stay open
