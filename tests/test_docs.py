@@ -258,6 +258,21 @@ def texts(node: ast.expr, given: dict[str, list[ast.expr]]) -> Iterator[str]:
             raise AssertionError(f"cannot tell which ledger entry {ast.unparse(node)} names; teach this test to")
 
 
+def test_every_failure_names_the_tests_that_show_it() -> None:
+    """Each number stands once, no test is missing, and where none is named the row says that it is not tested."""
+    rows = table(DOCS / "reference/failures.md", "no")
+    assert [row[0] for row in rows] == [f"F{number:02}" for number in range(1, 83)]
+    shown_by = {row[0]: re.findall(r"\btest_\w+", " ".join(row[3:])) for row in rows}
+    assert {name for names in shown_by.values() for name in names} - known_tests() == set()
+    assert not [row[0] for row in rows if not shown_by[row[0]] and "not tested" not in row[2]]
+
+
+def known_tests() -> set[str]:
+    """Every test there is, those that every store is held to among them."""
+    files = [*(ROOT / "tests").rglob("test_*.py"), *(SOURCE / "testing/store_contract").glob("*.py")]
+    return {name for file in files for name in re.findall(r"def (test_\w+)", file.read_text(encoding="utf-8"))}
+
+
 def test_every_public_name_is_in_the_reference() -> None:
     reference = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md"))
     assert not [name for name in bide.__all__ if not re.search(rf"\b{name}\b", reference)]
