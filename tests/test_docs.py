@@ -8,6 +8,7 @@ import inspect
 import io
 import re
 import shlex
+import sqlite3
 import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
@@ -28,6 +29,8 @@ from bide.cli.program import ALONE, program
 from bide.core.durations import format_duration
 from bide.core.records import FINAL
 from bide.engine.settings import Settings
+from bide.stores.postgres import migrate
+from tests.support.postgres import connect
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -256,6 +259,18 @@ def texts(node: ast.expr, given: dict[str, list[ast.expr]]) -> Iterator[str]:
                     yield from texts(value, given)
         case _:
             raise AssertionError(f"cannot tell which ledger entry {ast.unparse(node)} names; teach this test to")
+
+
+async def test_the_list_of_tables_is_what_the_schemas_have(postgres_url: str, sqlite_path: str) -> None:
+    written = {row[0] for row in table(DOCS / "reference/stores.md", "table")}
+    await migrate(postgres_url)
+    connection = await connect(postgres_url)
+    found = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+    await connection.close()
+    assert {name for (name,) in found} == written
+    with contextlib.closing(sqlite3.connect(sqlite_path)) as file:
+        tables = {str(name) for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert tables - {"sqlite_sequence"} == written - {"schema_versions"}
 
 
 def test_every_failure_names_the_tests_that_show_it() -> None:

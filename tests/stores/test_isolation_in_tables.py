@@ -1,4 +1,4 @@
-"""Every table says whose its rows are: by workspace, or by the run that they hang on (decision 0019)."""
+"""Every table says whose its rows are: by workspace, or by the run that they hang on (decision 0023)."""
 
 from __future__ import annotations
 
