@@ -261,6 +261,31 @@ def texts(node: ast.expr, given: dict[str, list[ast.expr]]) -> Iterator[str]:
             raise AssertionError(f"cannot tell which ledger entry {ast.unparse(node)} names; teach this test to")
 
 
+def test_every_rule_that_a_test_is_about_is_promised_and_every_promise_has_a_test() -> None:
+    """By the numbers in names and docstrings of tests. F18 and beyond are failures, which have their own list."""
+    pages = [*table(DOCS / "reference/promises.md", "rule"), *table(DOCS / "reference/promises.md", "law")]
+    promised = {number for row in pages for number in row[0].split(", ")}
+    failures = {f"F{number}" for number in range(18, 100)}
+    assert {rule for file in files_of_tests() for rule in rules_of(file)} - failures == promised
+
+
+def files_of_tests() -> list[Path]:
+    """Those that every store is held to among them."""
+    return [*(ROOT / "tests").rglob("test_*.py"), *(SOURCE / "testing/store_contract").glob("*.py")]
+
+
+def rules_of(file: Path) -> Iterator[str]:
+    """The numbers of rules and laws that tests of a file name."""
+    module = ast.parse(file.read_text(encoding="utf-8"))
+    tests = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    told = [node.name.replace("_", " ") for node in tests if node.name.startswith("test_")]
+    told += [ast.get_docstring(node) or "" for node in (module, *tests)]
+    for text in told:
+        yield from re.findall(r"\b[DFGHLMSUW][1-9]\d?\b", text)
+        for laws in re.findall(r"\blaws? ?([0-9, ]+)", text):
+            yield from re.findall(r"\d+", laws)
+
+
 async def test_the_list_of_tables_is_what_the_schemas_have(postgres_url: str, sqlite_path: str) -> None:
     written = {row[0] for row in table(DOCS / "reference/stores.md", "table")}
     await migrate(postgres_url)
@@ -283,9 +308,9 @@ def test_every_failure_names_the_tests_that_show_it() -> None:
 
 
 def known_tests() -> set[str]:
-    """Every test there is, those that every store is held to among them."""
-    files = [*(ROOT / "tests").rglob("test_*.py"), *(SOURCE / "testing/store_contract").glob("*.py")]
-    return {name for file in files for name in re.findall(r"def (test_\w+)", file.read_text(encoding="utf-8"))}
+    return {
+        name for file in files_of_tests() for name in re.findall(r"def (test_\w+)", file.read_text(encoding="utf-8"))
+    }
 
 
 def test_every_public_name_is_in_the_reference() -> None:
