@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 
 from bide.errors import BadConfiguration, StoreUnavailable
-from bide.stores.postgres import PostgresStore, migrate, transactions
+from bide.stores.postgres import PostgresStore, hints, migrate, transactions
 from bide.stores.postgres.address import parse
 from bide.stores.postgres.failures import FAULTS
 from bide.stores.postgres.hints import Hints
@@ -396,6 +396,37 @@ async def test_every_signal_that_comes_alone_wakes_the_other_process_however_soo
         await stores[1].execute([a_signal(run_id)])
         await other.wait()
     assert not own.rung.is_set()
+
+
+@pytest.mark.parametrize(("quiet", "ride"), [(60.0, 1), (0.0, 5)], ids=["soon after each other", "apart"])
+async def test_hints_that_ride_with_commits_keep_their_distance(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, quiet: float, ride: int
+) -> None:
+    """Commits that notify wait for each other, so of a process only one in 20 ms may (F68)."""
+    assert hints.LONGEST_QUIET_SECONDS == 0.02
+    monkeypatch.setattr(hints, "LONGEST_QUIET_SECONDS", quiet)  # however long this machine takes for a commit
+    commits: list[str] = []
+
+    class Overheard(Session):
+        async def fetch(self, query: str, *args: object, **options: Any) -> Any:
+            commits.append(query)
+            return await super().fetch(query, *args, **options)
+
+    runs = [f"run_{number}" for number in range(5)]
+    other = PostgresStore(postgres_url, hints=False, migrate=True)
+    await other.open()
+    for run_id in runs:
+        await parked(other, run_id)
+    await other.close()
+    store = PostgresStore(postgres_url)
+    store._sessions.connection_class = Overheard
+    await store.open()
+    for run_id in runs:
+        await store.execute([a_signal(run_id)])
+    written = [query for query in commits if "pg_current_xact_id" in query]
+    assert len(written) == len(runs)
+    assert sum("pg_notify" in query for query in written) == ride
+    await store.close()
 
 
 async def test_hints_go_on_after_the_driver_has_lost_its_way(postgres_url: str) -> None:
