@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -75,6 +77,30 @@ async def test_S11_a_start_and_a_signal_join_the_callers_transaction(shared_url:
         async with w.connection() as connection:
             assert await row_count(connection, table) == 1
             await connection.execute(f"DROP TABLE {table}")
+
+
+async def test_S11_the_end_of_a_run_can_be_waited_for_before_it_is_admitted(shared_url: str) -> None:
+    """By its handle and by its id. Nobody else is told that it is there, and what was rolled back is not."""
+    async with world(shop(), store=shared_url) as w:
+        client, other = w.client(), w.client(workspace="other")
+        async with w.connection() as connection:
+            run = await client.start("order", connection=connection)
+        with contextlib.suppress(ZeroDivisionError):
+            async with w.connection() as connection:
+                gone = await client.start("order", connection=connection)
+                1 / 0  # noqa: B018  # it is rolled back
+
+        waiting = [asyncio.create_task(run.result()), asyncio.create_task(client.result(run.id))]
+        refused = [asyncio.create_task(other.result(run.id)), asyncio.create_task(client.result(gone.id))]
+        await asyncio.wait(refused)
+        await asyncio.sleep(0.1)  # it was looked for meanwhile, and was not there
+
+        assert [type(task.exception()) for task in refused] == [bide.RunNotFound, bide.RunNotFound]
+        assert not any(task.done() for task in waiting)
+        await w.settle()
+        await client.signal(run.id, "paid", 5)
+        await w.settle()
+        assert await asyncio.gather(*waiting) == [5, 5]
 
 
 async def test_S13_a_signal_that_joins_is_checked_when_it_is_admitted(shared_url: str) -> None:

@@ -33,17 +33,28 @@ class Ending(Door):
         with runtime.ends.listening(RunId(run_id)) as ear:
             while True:
                 if look_first:
-                    row = await self._find(run_id)
-                    if row.status in FINAL:
+                    ear.has_news = False
+                    row = await self._admitted(run_id)
+                    if row is not None and row.status in FINAL:
                         return row
                 left = None if until is None else until - monotonic()
                 if look_first and left is not None and left <= 0:
-                    raise RunTimeoutError(run_id, row.status)
+                    raise RunTimeoutError(run_id, row.status if row is not None else "ready")
                 # The time of a test goes at another pace than the one that is slept here.
                 heard = await ear.hear(None if left is None else min(longest, max(0.0, left)))
                 if heard is not None:
                     return heard
                 look_first = ear.has_news or (until is not None and monotonic() >= until)
+
+    async def _admitted(self, run_id: str) -> RunRow | None:
+        """The row; None while its start, which a committed transaction left, is not admitted (S11)."""
+        try:
+            return await self._find(run_id)
+        except RunNotFound:
+            left = await (await self._open()).store.left(run_id)
+            if left is None or left.workspace != self.workspace:
+                return await self._find(run_id)  # it was admitted between the two looks, or there is none
+        return None
 
     async def cancel(self, run_id: str, *, reason: str = "", force: bool = False) -> None:
         """Cancel a run. Raises `RunNotFound`, and `RunIsFinal` where it has ended otherwise."""

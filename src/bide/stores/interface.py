@@ -141,6 +141,9 @@ class Store(Access, Protocol):
         Raises `ForeignConnectionError` for a connection that this store cannot join.
         """
 
+    async def left(self, id: str) -> Start | Deliver | None:
+        """What a committed transaction left in the intake under this id, where it is not admitted yet (S11)."""
+
     def connection(self) -> AbstractAsyncContextManager[Any]:
         """A transaction of the caller's own on this store's database, committed at the end of the block, rolled back
         by an exception (S11). Raises `ForeignConnectionError` where callers bring connections of their own.

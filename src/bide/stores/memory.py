@@ -108,6 +108,9 @@ class MemoryStore:
     async def leave(self, connection: Any, command: Start | Deliver) -> None:
         raise ForeignConnectionError("the memory store has no connections to join; use SQLite or PostgreSQL")
 
+    async def left(self, id: str) -> Start | Deliver | None:
+        return None
+
     def connection(self) -> AbstractAsyncContextManager[Any]:
         raise ForeignConnectionError("the memory store has no connections to join; use SQLite or PostgreSQL")
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from bide.core.commands import AnyCommand, Deliver, Done, Failed, Offer, Start
-from bide.core.intake import encode_intake
+from bide.core.intake import decode_intake, encode_intake
 from bide.core.ledger import LedgerKey
 from bide.core.outside import ItemKey
 from bide.core.records import (
@@ -224,6 +224,10 @@ class PostgresStore(PostgresAccess):
         await joining.insert(
             connection, self._sql["insert_intake"], id, self._rows.intake_text(id, encode_intake(command))
         )
+
+    async def left(self, id: str) -> Start | Deliver | None:
+        found = await self._transactions.read("select_intake", id)
+        return decode_intake(self._rows.intake_of(id, found[0][0])) if found else None
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:

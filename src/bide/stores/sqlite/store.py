@@ -23,7 +23,7 @@ from bide.core.commands import (
     Offer,
     Start,
 )
-from bide.core.intake import admission, encode_intake, refusal
+from bide.core.intake import admission, decode_intake, encode_intake, refusal
 from bide.core.ledger import LedgerKey
 from bide.core.outside import ItemKey
 from bide.core.records import (
@@ -193,6 +193,10 @@ class SqliteStore(SqliteAccess):
             )
         id = command.run_id if isinstance(command, Start) else command.signal_id
         await connection.execute(SQL["insert_intake"], (id, self._rows.intake_text(id, encode_intake(command))))
+
+    async def left(self, id: str) -> Start | Deliver | None:
+        text = await self._read(lambda c: c.execute(SQL["one_intake"], (id,)).get)
+        return decode_intake(self._rows.intake_of(id, str(text))) if text is not None else None
 
     def connection(self) -> AbstractAsyncContextManager[SqliteConnection]:
         writer, _, hints = self._open_lanes()

@@ -50,6 +50,17 @@ class Intake:
         assert await store.admit(9) == Executed(replies=[])
         assert await store.admit(9, an_offer()) == Executed(replies=[])
 
+    async def test_what_was_left_can_be_looked_at_until_it_is_admitted(self, store: Store) -> None:
+        start, signal = a_start("run_2"), a_signal("run_2", "b")
+        async with a_transaction(store) as connection:
+            await store.leave(connection, start)
+            await store.leave(connection, signal)
+
+        assert (await store.left("run_2"), await store.left(signal.signal_id)) == (start, signal)
+        assert await store.left("run_1") is None
+        await store.admit(9)
+        assert (await store.left("run_2"), await store.left(signal.signal_id)) == (None, None)
+
     async def test_what_a_committed_transaction_left_is_admitted_oldest_first(self, store: Store) -> None:
         async with a_transaction(store) as connection:
             await store.leave(connection, a_start("run_2", correlation_key="order-7"))

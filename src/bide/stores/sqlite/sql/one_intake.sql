@@ -1,0 +1,2 @@
+-- Index: the one of the ids.
+SELECT command FROM intake WHERE id = ?
