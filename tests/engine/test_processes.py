@@ -48,7 +48,7 @@ async def test_two_processes_on_one_store_share_the_work(url: str) -> None:
         await team.terminate(first, second)
         assert team.shares.total() == 150 * 3, "no step ran twice"
         fewer, more = sorted((team.shares[first], team.shares[second]))
-        assert more <= 2 * fewer, f"one did {more} steps, the other {fewer}"
+        assert 10 * fewer >= more, f"one did {more} steps, the other {fewer}: neither keeps the work to itself"
 
 
 async def test_workers_that_are_killed_at_random_moments_lose_nothing(url: str) -> None:
