@@ -51,6 +51,8 @@ class Ending(Door):
         try:
             return await self._find(run_id)
         except RunNotFound:
+            if not is_name(run_id):  # no store has it, or could
+                raise
             left = await (await self._open()).store.left(run_id)
             if left is None or left.workspace != self.workspace:
                 return await self._find(run_id)  # it was admitted between the two looks, or there is none
