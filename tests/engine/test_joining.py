@@ -85,20 +85,21 @@ async def test_S11_the_end_of_a_run_can_be_waited_for_before_it_is_admitted(shar
         client, other = w.client(), w.client(workspace="other")
         async with w.connection() as connection:
             run = await client.start("order", connection=connection)
+            message = await client.signal(run.id, "paid", 5, connection=connection)
         with contextlib.suppress(ZeroDivisionError):
             async with w.connection() as connection:
                 gone = await client.start("order", connection=connection)
                 1 / 0  # noqa: B018  # it is rolled back
 
         waiting = [asyncio.create_task(run.result()), asyncio.create_task(client.result(run.id))]
-        refused = [asyncio.create_task(other.result(run.id)), asyncio.create_task(client.result(gone.id))]
-        await asyncio.wait(refused)
+        assert message.message_id is not None
+        strangers = (other.result(run.id), client.result(gone.id), client.result(message.message_id))
+        refused = [asyncio.create_task(each) for each in strangers]
+        await asyncio.wait(refused, timeout=30)
         await asyncio.sleep(0.1)  # it was looked for meanwhile, and was not there
 
-        assert [type(task.exception()) for task in refused] == [bide.RunNotFound, bide.RunNotFound]
+        assert [type(task.exception()) for task in refused] == [bide.RunNotFound] * 3
         assert not any(task.done() for task in waiting)
-        await w.settle()
-        await client.signal(run.id, "paid", 5)
         await w.settle()
         assert await asyncio.gather(*waiting) == [5, 5]
 

@@ -7,7 +7,7 @@ from typing import Any
 from bide.authoring.checks import is_name
 from bide.authoring.machine import encode
 from bide.client.door import Door, duration
-from bide.core.commands import Cancel, Cancelled, Unknown
+from bide.core.commands import Cancel, Cancelled, Start, Unknown
 from bide.core.durations import Duration
 from bide.core.records import FINAL, RunId
 from bide.core.records import Run as RunRow
@@ -54,7 +54,7 @@ class Ending(Door):
             if not is_name(run_id):  # no store has it, or could
                 raise
             left = await (await self._open()).store.left(run_id)
-            if left is None or left.workspace != self.workspace:
+            if not isinstance(left, Start) or left.workspace != self.workspace:
                 return await self._find(run_id)  # it was admitted between the two looks, or there is none
         return None
 
