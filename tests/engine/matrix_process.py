@@ -284,8 +284,11 @@ async def meet(client: bide.Client, run_id: str, name: str, chores: Trace) -> No
         for run in await client.runs(correlation_key=f"{name}-caretaker"):
             caretaker = run.id
             await client.cancel(run.id, reason="the meeting is over")
-        ended = (await client.get(run_id)).status in ("completed", "failed")
-        if ended and (not caretaker or (await client.get(caretaker)).status == "cancelled"):
+        status = (await client.get(run_id)).status
+        if status == "failed":
+            return
+        # It may have been launched, and the meeting have ended, since the last look for it.
+        if status == "completed" and caretaker and (await client.get(caretaker)).status == "cancelled":
             return
         await asyncio.sleep(0.005)
 

@@ -219,7 +219,7 @@ def check(workflow: str, trace: list[str], killed_at: str = "", *, is_whole: boo
     results = {line.removeprefix("result ") for line in trace if line.startswith("result ")}
     assert results == {repr(play.result)}, trace
     ran = Counter(line.removeprefix("ran ") for line in trace if line.startswith("ran "))
-    assert set(ran) == {*play.steps, *play.again, *play.chores}
+    assert set(ran) == {*play.steps, *play.again, *play.chores}, f"{killed_at}: {trace}"
     if is_whole:
         assert all(ran[step] == 1 for step in play.steps), ran
     for step in play.steps:

@@ -165,6 +165,7 @@ async def put_to_sleep(team: Workers, pid: int, client: Client, run_id: str) -> 
     """Stop a worker where it holds no lock: stopped inside a write, it would stop everybody who wants the same."""
     while True:
         team.kill(pid, signal.SIGSTOP)
+        await team.report("stopped")  # until its first thread gets to it the others go on, and may take the lock yet
         write = asyncio.create_task(client.signal(run_id, "is it free?"))
         if (await asyncio.wait({write}, timeout=1))[0] and write.exception() is None:
             return

@@ -2,14 +2,16 @@
 
 Reads commands from its standard input and forks a worker for each, so that a new one costs no imports. Every worker
 reports on the same standard output, one line per report: `ready PID`, `step PID RUN STEP`, `stopping PID`,
-`stale PID COUNT`. When one is gone, this process says `exit PID CODE`. When its input ends, it kills what is left and
-ends. What is done to items stands in the file that `DIARY` names: there may be more of it than anybody reads.
+`stale PID COUNT`. When one is gone, this process says `exit PID CODE`, and `stopped PID` when one was put to sleep.
+When its input ends, it kills what is left and ends. What is done to items stands in the file that `DIARY` names: there
+may be more of it than anybody reads.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import sys
@@ -31,19 +33,27 @@ def report(kind: str, *words: object) -> None:
 
 
 class Doom:
-    """`DOOM=40:3`: SIGKILL 3 ms after the fortieth thing that happens to items; `40:0` in the middle of it."""
+    """`DOOM=40:3`: SIGKILL 3 ms after the fortieth thing that happens to items; `40:0` in the middle of it.
+
+    However late the thread that kills gets its turn, no more than `AFTERWARDS` other things happen before.
+    """
+
+    AFTERWARDS = 50
 
     def __init__(self) -> None:
-        left, _, delay = os.environ.get("DOOM", "").partition(":")
-        self._left, self._delay = int(left or 0), float(delay or 0) / 1000
+        doomed, _, delay = os.environ.get("DOOM", "").partition(":")
+        self._doomed, self._delay = int(doomed or 0), float(delay or 0) / 1000
+        self._happenings = itertools.count(1)  # items are worked on in several threads
         self._diary = os.open(os.environ.get("DIARY", os.devnull), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def happened(self, doing: str, number: int) -> None:
         os.write(self._diary, f"{doing} {number}\n".encode())
-        self._left -= 1
-        if self._left == 0 and self._delay:
+        since = next(self._happenings) - self._doomed
+        if not self._doomed or since < 0:
+            return
+        if since == 0 and self._delay:
             threading.Timer(self._delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
-        elif self._left == 0:
+        elif since in (0, self.AFTERWARDS):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -157,10 +167,11 @@ def fork(store: str, words: list[str]) -> None:
 def bury(*_: object) -> None:
     with contextlib.suppress(ChildProcessError):
         while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
             if pid == 0:
                 return
-            os.write(1, f"exit {pid} {os.waitstatus_to_exitcode(status)}\n".encode())
+            said = f"stopped {pid}" if os.WIFSTOPPED(status) else f"exit {pid} {os.waitstatus_to_exitcode(status)}"
+            os.write(1, f"{said}\n".encode())
 
 
 def main() -> None:
