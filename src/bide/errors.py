@@ -15,7 +15,7 @@ BideError                        catch this to catch us
 │  ├─ DuplicateRun               a run holds the correlation key
 │  ├─ DedupConflict              the dedup key was used with another payload
 │  ├─ RunIsFinal                 the run has ended
-│  ├─ AlreadyAnswered            the wait was answered, or its time is up (HTTP 410)
+│  ├─ AlreadyAnswered            the wait was answered or failed, or its time is up (HTTP 410)
 │  ├─ ConflictingAnswer          another answer was given before, or another thing was shown
 │  ├─ TaskTaken                  somebody else has claimed the task
 │  ├─ ReceiptMismatch            a step requires another decision receipt
@@ -170,6 +170,8 @@ class RunNotFound(NotFound):
 
     >>> print(RunNotFound("run_7"))
     there is no run 'run_7' in this workspace; list runs with `bide runs`
+    >>> print(RunNotFound("order:7"))
+    no run has the correlation key 'order:7' now; a run gives its key up when it ends: list runs with `bide runs`
     """
 
     code = "run_not_found"
@@ -179,7 +181,12 @@ class RunNotFound(NotFound):
         self.run_id = run_id
 
     def __str__(self) -> str:
-        return f"there is no run {self.run_id!r} in this workspace; list runs with `bide runs`"
+        if not isinstance(self.run_id, str) or not self.run_id or self.run_id.startswith("run_"):
+            return f"there is no run {self.run_id!r} in this workspace; list runs with `bide runs`"
+        return (
+            f"no run has the correlation key {self.run_id!r} now; "
+            "a run gives its key up when it ends: list runs with `bide runs`"
+        )
 
 
 class UnusedNotFound(NotFound):
@@ -322,10 +329,12 @@ class RunIsFinal(Conflict):
 
 
 class AlreadyAnswered(Conflict):
-    """The wait has its answer, or its time is up.
+    """The wait has ended: with its answer, by its time, or because somebody failed or cancelled it.
 
     >>> AlreadyAnswered("approval-1", "timed_out").status
     410
+    >>> print(AlreadyAnswered("wait_7_1", "failed"))
+    it is too late for 'wait_7_1': it was failed before
     """
 
     code = "already_answered"
@@ -336,8 +345,12 @@ class AlreadyAnswered(Conflict):
         self.signal_id, self.reason = signal_id, reason
 
     def __str__(self) -> str:
-        said = "its time was up" if self.reason == "timed_out" else "it was answered before"
-        return f"the answer to {self.signal_id!r} comes too late: {said}"
+        said = {
+            "timed_out": "its time was up",
+            "failed": "it was failed before",
+            "cancelled": "it was cancelled before",
+        }.get(self.reason, "it was answered before")
+        return f"it is too late for {self.signal_id!r}: {said}"
 
 
 class ConflictingAnswer(Conflict):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bide.core.tokens import BadSecrets, Bound, Signer, parse_secrets
+from bide.core.tokens import HOW_TO_MAKE_ONE, BadSecrets, Bound, Signer, parse_secrets
 
 SIGNER = Signer(parse_secrets("k2:0123456789abcdef,k1:fedcba9876543210"))
 
@@ -36,3 +40,10 @@ def test_W4_secrets_that_cannot_be_used_are_refused_without_showing_them(text: s
     with pytest.raises(BadSecrets) as refused:
         parse_secrets(text)
     assert "0123456789abcdef" not in str(refused.value)
+
+
+def test_W4_the_line_that_makes_a_secret_makes_one_that_can_be_used() -> None:
+    line = HOW_TO_MAKE_ONE.partition("python -c ")[2]
+    made = subprocess.run([sys.executable, "-c", *shlex.split(line)], capture_output=True, text=True, check=True)
+    [(id, secret)] = parse_secrets(made.stdout)
+    assert (id, len(secret)) == ("k1", 64)

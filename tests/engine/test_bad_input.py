@@ -275,7 +275,7 @@ async def test_a_run_that_does_not_exist_is_not_found_by_any_call(store_url: str
     async with world(app, store=store_url) as there:
         client = there.client()
         for call in (client.get, client.result, client.cancel, client.retry, client.inbox, client.ledger):
-            with pytest.raises(bide.RunNotFound, match="there is no run"):
+            with pytest.raises(bide.RunNotFound, match=r"there is no run|no run has the correlation key"):
                 await call(run_id)
 
 
@@ -512,6 +512,12 @@ def test_a_machine_needs_steps_and_one_start() -> None:
 
 
 def test_a_machine_is_a_class() -> None:
+    for decorator in (app.machine, app.workflow):
+        with pytest.raises(bide.BadDefinition, match=r'write @app\.\w+\("name"\)'):
+
+            @decorator  # type: ignore[arg-type]  # the mistake that is to be told
+            class Named: ...
+
     with pytest.raises(bide.BadDefinition, match="decorates a class"):
         bide.App().machine("bad")(lambda ctx: None)  # type: ignore[type-var]  # that is the mistake
 

@@ -625,6 +625,46 @@ async def test_D6_a_duty_that_breaks_does_not_keep_the_others_from_theirs(
     await app.close()
 
 
+async def test_retention_takes_fewer_runs_at_once_where_the_store_gives_up_on_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Runs of very many items may take longer than a statement may; they must not stay for ever."""
+    app = bide.App("shop", store="memory://")
+    app.configure(retention="1ms", sweep_interval="1ms")
+
+    @app.machine("echo")
+    class Echo:
+        def only(self, ctx: Ctx) -> bide.Done:
+            return bide.Done(ctx.input)
+
+    runtime = await app.runtime()
+    client, engine = client_of(runtime), Engine(runtime)
+    delete_ended, asked = runtime.store.delete_ended, list[int]()
+
+    async def slowly(ended_before: timedelta, limit: int) -> int:
+        asked.append(limit)
+        if limit > 7:
+            raise StoreUnavailable("canceling statement due to statement timeout")
+        return await delete_ended(ended_before, limit)
+
+    monkeypatch.setattr(runtime.store, "delete_ended", slowly)
+    for _ in range(20):
+        await client.start("echo")
+
+    async def is_gone() -> bool:
+        try:
+            await engine.tick()
+        except StoreUnavailable:
+            return False
+        return not await client.runs()
+
+    await until(is_gone)
+    assert asked[:6] == [200, 100, 50, 25, 12, 6]
+    assert await runtime.store.audit() == []
+    await engine.stop()
+    await app.close()
+
+
 # ---------------------------------------------------------------- D7
 
 

@@ -198,6 +198,17 @@ async def test_S11_a_connection_of_another_kind_is_refused(store_url: str) -> No
             await w.client().start("order", connection=object())
 
 
+async def test_S11_a_pool_is_refused_because_nothing_on_it_is_in_a_transaction(postgres_url: str) -> None:
+    dsn, _ = split_schema(postgres_url)
+    async with world(shop(), store=postgres_url.partition("?")[0]) as w, asyncpg.create_pool(dsn, min_size=1) as pool:
+        with pytest.raises(bide.ForeignConnectionError, match="a pool is no connection"):
+            await w.client().start("order", connection=pool)
+        async with pool.acquire() as connection, connection.transaction():
+            run = await w.client().start("order", connection=connection)
+        await w.settle()
+        assert (await w.get(run.id)).definition == "order"
+
+
 async def test_S11_a_connection_to_a_database_without_bide_is_refused(postgres_url: str) -> None:
     dsn, _ = split_schema(postgres_url)
     elsewhere = f"elsewhere_{secrets.token_hex(6)}"

@@ -332,7 +332,7 @@ async def test_W6_runs_that_were_left_behind_are_claimed_when_many_slots_are_fre
         assert not w.engine._wake.is_set()
         alarm = w.engine._alarm
         assert alarm is not None
-        assert alarm.when() <= asyncio.get_running_loop().time() + STUCK_PAUSE
+        assert w.engine._alarm_at <= asyncio.get_running_loop().time() + STUCK_PAUSE
         w.engine._reserved = 75
         w.engine._heard(Executed(replies=[]))
         assert w.engine._wake.is_set()

@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import pytest
+from msgspec.structs import replace
 
 from bide.core.access import SCOPES
-from bide.core.commands import Receipt
-from bide.core.records import RunId
+from bide.core.commands import Committed, NewWait, Receipt, Suspend
+from bide.core.records import RunId, Turn
 from bide.engine.ports import Ports
 from bide.engine.runtime import Runtime
 from bide.engine.settings import load_settings
@@ -28,6 +29,7 @@ from bide.testing.store_contract.making import (
     a_signal,
     a_start,
     an_offer,
+    asking,
     ending,
     outcomes,
     parked,
@@ -242,9 +244,10 @@ async def test_work_goes_on_beside_a_reader_that_never_ends(store: PostgresStore
 # A run that gets very many signals
 
 
+@pytest.mark.parametrize("style", ["machine", "workflow"])
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "with another"])
 async def test_a_signal_to_a_full_inbox_costs_what_one_to_an_empty_one_does(
-    postgres_used_url: str, others: int
+    postgres_used_url: str, others: int, style: str
 ) -> None:
     """What is there already is not read again for each that comes (F48)."""
     server = urlsplit(postgres_used_url)
@@ -252,8 +255,11 @@ async def test_a_signal_to_a_full_inbox_costs_what_one_to_an_empty_one_does(
     async with CuttingProxy(server.hostname, server.port or 5432) as proxy:
         store = PostgresStore(proxy.url(postgres_used_url), hints=False, pool_size=1, migrate=True)
         await store.open()
-        await parked(store, "run_1", "paid")
-        await parked(store, "run_2", "paid")
+        for run_id in ("run_1", "run_2"):
+            if style == "machine":
+                await parked(store, run_id, "paid")
+            else:
+                await asking(store, NewWait(key="next", kind="receive", names=("paid",)), run_id=run_id)
 
         async def cost() -> tuple[int, int]:
             """Round trips of one more signal, and bytes that the server sends for it."""
@@ -268,6 +274,34 @@ async def test_a_signal_to_a_full_inbox_costs_what_one_to_an_empty_one_does(
         assert more_trips == trips
         assert more_size < size + 100, "the numbers of the signals are longer"
         assert (await row(store, "run_1")).inbox_count == 2003
+        await store.close()
+
+
+async def test_a_workflow_that_goes_through_a_full_inbox_reads_of_it_what_it_takes(postgres_used_url: str) -> None:
+    """Each signal is read once, not again for each of those before it (F48)."""
+    server = urlsplit(postgres_used_url)
+    assert server.hostname is not None
+    async with CuttingProxy(server.hostname, server.port or 5432) as proxy:
+        store = PostgresStore(proxy.url(postgres_used_url), hints=False, pool_size=1, migrate=True)
+        await store.open()
+        turn = await running(store, style="workflow", step="body")
+
+        async def receives(turn: Turn) -> tuple[Turn, int]:
+            """The turn after one more signal was taken, and the bytes that the server sent for that."""
+            size = proxy.forwarded["server"]
+            wait = NewWait(key=f"next#{turn.run.wait_no}", kind="receive", names=("go",))
+            done = await store.execute([replace(a_commit(turn, Suspend(), keep=True), opens=(wait,))], an_offer())
+            run = told(Committed, done.replies[0]).run
+            return done.turns.get(run.id) or replace(turn, run=run), proxy.forwarded["server"] - size
+
+        await store.execute([a_signal(payload="1") for _ in range(10)])
+        for _ in range(8):  # statements are prepared, and planned as often as the server plans anew
+            turn, few = await receives(turn)
+        await store.execute([a_signal(payload="2") for _ in range(2000)])
+        turn, many = await receives(turn)
+        assert many < 2 * few, "its history is longer by a step"
+        assert (await row(store)).inbox_count == 2001
+        assert await store.audit() == []
         await store.close()
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -180,6 +181,34 @@ async def test_processes_that_migrate_at_once_take_each_step_once(postgres_url: 
     assert sorted(step for steps in taken for step in steps) == list(migrations())
 
 
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+async def test_processes_that_migrate_at_once_see_each_other_whatever_isolation_is_the_default(
+    own_database_url: str, isolation: str
+) -> None:
+    """The one that waited for the lock must not look at the schema as it was before."""
+    operator = await connect(own_database_url)
+    name = urlsplit(own_database_url).path[1:]
+    await operator.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = '{isolation}'")
+    await operator.close()
+    taken = await asyncio.gather(*(migrate(own_database_url) for _ in range(3)))
+    assert sorted(step for steps in taken for step in steps) == list(migrations())
+
+
+async def test_who_migrates_second_waits_for_the_first_whatever_the_role_is_told_of_locks(
+    own_database_url: str,
+) -> None:
+    first = await connect(own_database_url)
+    name = urlsplit(own_database_url).path[1:]
+    await first.execute(f"ALTER DATABASE {name} SET lock_timeout = '1ms'")
+    async with first.transaction():
+        await first.fetchval(LOCK, "bide")
+        second = asyncio.create_task(migrate(own_database_url))
+        while not await first.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
+            assert not second.done(), second
+    assert await second == list(migrations())
+    await first.close()
+
+
 async def test_a_step_that_breaks_leaves_nothing_and_the_next_try_completes_it(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,7 +257,7 @@ async def test_a_migration_does_not_wait_for_long_behind_a_reader(
     await migrate(postgres_url)
     steps = {**migrations(), 9999: "ALTER TABLE {schema}.runs ADD COLUMN more text"}
     monkeypatch.setattr("bide.stores.postgres.schema.migrations", lambda: steps)
-    monkeypatch.setattr("bide.stores.postgres.schema.BEGIN", "BEGIN; SET LOCAL lock_timeout = '50ms'")
+    monkeypatch.setattr("bide.stores.postgres.schema.IMPATIENT", "SET LOCAL lock_timeout = '50ms'")
     reader = await connect(postgres_url)
     async with reader.transaction():
         await reader.fetch("SELECT id FROM runs")

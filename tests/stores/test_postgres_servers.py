@@ -20,7 +20,7 @@ from bide.stores.postgres import PostgresStore, hints, migrate, transactions
 from bide.stores.postgres.address import parse
 from bide.stores.postgres.failures import FAULTS
 from bide.stores.postgres.hints import Hints
-from bide.stores.postgres.sessions import Session, Sessions
+from bide.stores.postgres.sessions import Connection, Session, Sessions
 from bide.stores.postgres.statements import BEGIN
 from bide.testing.store_contract.making import (
     MINUTE,
@@ -37,6 +37,7 @@ from bide.testing.store_contract.making import (
 )
 from tests.support.postgres import (
     PostgresServer,
+    Server,
     available_postgres,
     connect,
     split_schema,
@@ -46,6 +47,7 @@ from tests.support.proxy import CuttingProxy, PoolingProxy
 from tests.support.staging import until
 
 POOLED = 3
+BLOCKED_BY_ME = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 needs_binaries = pytest.mark.skipif(not available_postgres(), reason="no PostgreSQL server is installed here")
 
@@ -73,6 +75,12 @@ def test_the_url_is_taken_apart_and_shown_without_its_password() -> None:
     assert address.dsn == "postgresql://me:secret@db.example:6432/shop?sslmode=require"
     assert (address.schema, address.has_pooler, address.shown) == ("orders", True, "db.example:6432/shop")
     assert parse("postgresql://localhost/shop").schema == "bide"
+
+
+def test_a_url_may_name_several_servers_of_which_the_driver_takes_the_one_that_serves() -> None:
+    url = "postgresql://me:secret@one:5432,two:6543/shop?target_session_attrs=read-write"
+    address = parse(url)
+    assert (address.dsn, address.shown) == (url, "one:5432,two:6543/shop")
 
 
 @pytest.mark.parametrize("url", ["mysql://localhost/shop", "postgresql://h/d?schema=a.b", "postgresql://h:port/d"])
@@ -177,6 +185,42 @@ async def test_a_role_that_may_not_make_schemas_can_use_one_that_is_there(postgr
     finally:
         await admin.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
         await admin.close()
+
+
+@pytest.mark.parametrize("goes", ["open", "migrate"])
+async def test_a_database_that_lacks_most_characters_is_refused_before_any_is_lost(
+    postgres_server: Server, goes: str
+) -> None:
+    name = f"bide_{secrets.token_hex(6)}"
+    admin = await connect(postgres_server.url())
+    await admin.execute(f"CREATE DATABASE {name} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    url = postgres_server.url(name)
+    try:
+        with pytest.raises(BadConfiguration, match=r"encoded as LATIN1.*ENCODING 'UTF8'"):
+            await (migrate(url) if goes == "migrate" else PostgresStore(url, migrate=True).open())
+    finally:
+        await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        await admin.close()
+
+
+async def test_a_role_to_which_nothing_is_the_word_null_is_refused(own_database_url: str) -> None:
+    admin = await connect(own_database_url)
+    await admin.execute(f"ALTER DATABASE {urlsplit(own_database_url).path[1:]} SET array_nulls = off")
+    await admin.close()
+    with pytest.raises(BadConfiguration, match="array_nulls is off"):
+        await PostgresStore(own_database_url, migrate=True).open()
+
+
+async def test_the_server_that_takes_writes_is_found_among_several(own_database_url: str) -> None:
+    parts = urlsplit(own_database_url)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        hosts = f"127.0.0.1:{closed.getsockname()[1]},127.0.0.1:{parts.port}"
+        url = parts._replace(netloc=f"{parts.username}@{hosts}", query="target_session_attrs=read-write").geturl()
+        store = PostgresStore(url, migrate=True)
+        await store.open()
+        await through_the_wait(store)
+        await store.close()
 
 
 async def test_a_read_only_server_is_said_and_used_again_when_it_is_not(postgres_url: str) -> None:
@@ -298,6 +342,80 @@ async def left_behind(url: str, pooler: PoolingProxy) -> list[tuple[str, str]]:
     return found
 
 
+# Roles that a login takes on
+
+
+@pytest.fixture
+async def login(postgres_url: str) -> AsyncIterator[str]:
+    """The URL for a login that acts as another role, which owns the tables: what that one may see of sessions is
+    not what the login may."""
+    await migrate(postgres_url)
+    _, schema = split_schema(postgres_url)
+    admin = await connect(postgres_url)
+    owner, user = f"{schema}_owner", f"{schema}_login"
+    await admin.execute(f"CREATE ROLE {owner} NOLOGIN; CREATE ROLE {user} LOGIN IN ROLE {owner}")
+    await admin.execute(f"ALTER ROLE {user} SET role = '{owner}'")
+    await admin.execute(f"GRANT ALL ON SCHEMA {schema} TO {owner}")
+    await admin.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {owner}")
+    yield with_user(postgres_url, user)
+    await admin.execute(f"DROP OWNED BY {owner}, {user}; DROP ROLE {user}, {owner}")
+    await admin.close()
+
+
+async def test_F57_an_answer_that_is_lost_while_its_write_still_waits_doubles_nothing_under_another_role(
+    login: str, postgres_url: str
+) -> None:
+    server = urlsplit(postgres_url)
+    assert server.hostname is not None
+    async with CuttingProxy(server.hostname, server.port or 5432) as proxy:
+        store = PostgresStore(proxy.url(login), hints=False)
+        await store.open()
+        await started(store, "run_1")
+        rival = await connect(postgres_url)
+        writing = rival.transaction()
+        await writing.start()
+        await rival.execute("SELECT 1 FROM runs WHERE id = 'run_1' FOR UPDATE")
+        call = asyncio.create_task(store.execute([a_signal("run_1", signal_id="msg_1")]))
+
+        async def is_blocked() -> bool:
+            return bool(await rival.fetchval(BLOCKED_BY_ME))
+
+        await until(is_blocked)
+        proxy.cut()
+
+        async def is_back() -> bool:
+            return proxy.connections > 0
+
+        await until(is_back)  # it asks how that ended, before it has
+        await writing.rollback()
+        await call
+        assert [signal.id for signal in await store.inbox("run_1")] == ["msg_1"]
+        assert await store.audit() == []
+        await store.close()
+        await rival.close()
+
+
+async def stopped_in_a_commit(url: str) -> Connection:
+    """A session of a process that has locked rows, and stands between two messages of a statement."""
+    address = parse(url)
+    stopped = await Sessions(address, 1, "stopped").connect()
+    await stopped.execute(BEGIN)
+    await stopped.execute(f"SELECT 1 FROM {address.schema}.queue FOR UPDATE")
+    await stopped.prepare(f"SELECT 'never executed' FROM {address.schema}.runs")
+    return stopped
+
+
+async def test_D6_sessions_of_a_login_that_acts_as_another_role_are_freed(login: str) -> None:
+    store = PostgresStore(login)
+    await store.open()
+    await started(store, "run_1")
+    stopped = await stopped_in_a_commit(login)
+    assert await store.free_locks(timedelta(0)) == 1
+    with pytest.raises(FAULTS):
+        await stopped.execute("COMMIT")
+    await store.close()
+
+
 # Processes that stand still
 
 
@@ -305,14 +423,10 @@ async def test_D6_what_a_process_keeps_locked_that_stopped_in_the_middle_of_a_co
     own_database_url: str,
 ) -> None:
     """The driver prepares a statement and executes it in two messages: between them no timeout of the server counts."""
-    address = parse(own_database_url)
     store = PostgresStore(own_database_url, migrate=True)
     await store.open()
     await started(store, "run_1")
-    stopped = await Sessions(address, 1, "stopped").connect()
-    await stopped.execute(BEGIN)
-    await stopped.execute(f"SELECT 1 FROM {address.schema}.queue FOR UPDATE")
-    await stopped.prepare(f"SELECT 'never executed' FROM {address.schema}.runs")
+    stopped = await stopped_in_a_commit(own_database_url)
     assert (await store.claim(an_offer())).turns == {}
     assert await store.free_locks(timedelta(hours=1)) == 0
     assert await store.free_locks(timedelta(0)) == 1

@@ -754,7 +754,7 @@ def test_a_page_packed_with_the_second_dictionary_can_be_read() -> None:
     "statement",
     ["due_runs", "until_due", "due_timers", "due_chores", "live_children", "children_of_wait", "find_children",
      "find_runs_by_correlation_key", "find_unused", "find_unused_of_run", "delete_ended", "load_runs", "load_waits",
-     "load_inboxes"],
+     "load_inboxes", "load_signals"],
 )  # fmt: skip
 def test_a_hot_statement_scans_no_table_and_sorts_no_backlog(tables: Tables, statement: str) -> None:
     named = dict.fromkeys(re.findall(r":(\w+)", SQL[statement]))
@@ -764,7 +764,7 @@ def test_a_hot_statement_scans_no_table_and_sorts_no_backlog(tables: Tables, sta
     scans = [line for line in plan if line.startswith("SCAN") and "VIRTUAL" not in line]
 
     assert [line for line in scans if line.split()[1] not in own] == []
-    if statement in {"due_timers", "due_chores", "find_unused", "find_runs_by_correlation_key"}:
+    if statement in {"due_timers", "due_chores", "find_unused", "find_runs_by_correlation_key", "load_signals"}:
         assert not [line for line in plan if "TEMP B-TREE" in line]
 
 

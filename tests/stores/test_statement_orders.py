@@ -24,6 +24,7 @@ from bide.core import moves, turns
 from bide.core.batch import Draft, RowKey, View
 from bide.core.commands import AnyCommand, CancelChildren, CommitTurn, NewWait, Reply, Suspend
 from bide.core.decide import decide_all
+from bide.core.plan import Named
 from bide.core.records import Run, RunId, Signal, Wait
 from bide.stores.interface import Store
 from bide.stores.postgres import PostgresStore, batches, transactions
@@ -560,6 +561,18 @@ async def two_admissions_of_one_signal(store: PostgresStore, clock: VirtualClock
 
 @told(
     PAIRS,
+    "one nothing, other started: run_1 ready",
+    "one queued, other started: run_1 ready",
+    "one started, other nothing: run_1 ready",
+    "one started, other queued: run_1 ready",
+)
+async def an_admission_of_a_start_and_one_of_its_signal(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    await left(store, a_start(), a_signal())
+    return [admitting("one", most=1), admitting("other", most=1)]
+
+
+@told(
+    PAIRS,
     "admission no_target, end committed: run_1 completed",
     "admission queued, end committed: run_1 completed",
 )
@@ -855,6 +868,9 @@ class ReadsBeforeTheLock(Tables):
     async def load_inboxes(self, ids: Collection[RunId]) -> Iterable[Signal]:
         return [signal for signal in self.signals if signal.run_id in ids]
 
+    async def load_signals(self, wanted: Collection[Named], most: int | None) -> Iterable[Signal]:
+        return [signal for signal in self.signals if (signal.run_id, signal.name) in wanted]
+
 
 class LocksAndReadsAtOnce(ReadsBeforeTheLock):
     async def lock_runs(self, ids: Collection[RunId], *, only_free: bool = False) -> tuple[list[Run], datetime | None]:
@@ -990,7 +1006,17 @@ MUTANTS = {
         "lost",
     ),
     "admissions do not lock the intake": Mutant(
-        _sql("lock_intake", "FOR UPDATE SKIP LOCKED"), two_admissions_of_one_signal, "doubled"
+        _both(_sql("lock_intake", "pg_try_advisory_xact_lock(", "0 <> ("), _sql("lock_intake", "FOR UPDATE")),
+        two_admissions_of_one_signal,
+        "doubled",
+    ),
+    "admissions do not wait for their turn": Mutant(
+        _both(
+            _sql("lock_intake", "pg_try_advisory_xact_lock(", "0 <> ("),
+            _sql("lock_intake", "FOR UPDATE", "FOR UPDATE SKIP LOCKED"),
+        ),
+        an_admission_of_a_start_and_one_of_its_signal,
+        "unlike any serial order",
     ),
     "a signal alone does not ask whether its run has moved": Mutant(
         lambda patch: patch.setattr(transactions, "unless_moved", writes_whatever_has_moved),

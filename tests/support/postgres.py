@@ -102,6 +102,10 @@ class PostgresServer:
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://{SUPERUSER}@{self.host}:{self.port}/{database}"
 
+    def socket_url(self, database: str = "postgres") -> str:
+        """The same over the server's socket in the file system."""
+        return f"postgresql://{SUPERUSER}@/{database}?host={self.folder}&port={self.port}"
+
     def start(self) -> None:
         """Start the server, making its data folder the first time, and return when it takes connections."""
         if self.port:

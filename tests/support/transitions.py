@@ -91,8 +91,8 @@ def firing_timers(name: str = "timers", offer: Offer | None = None) -> Call:
     return Call(name, lambda store: store.fire_timers(10, offer), Executed(replies=[]))
 
 
-def admitting(name: str) -> Call:
-    return Call(name, lambda store: store.admit(10), Executed(replies=[]))
+def admitting(name: str, most: int = 10) -> Call:
+    return Call(name, lambda store: store.admit(most), Executed(replies=[]))
 
 
 def deleting_ended(name: str, ended_before: timedelta) -> Call:

@@ -153,7 +153,7 @@ def _check_signature(run: Run, seal: Seal, secrets: Mapping[str, str]) -> None:
     secret = secrets.get(seal.key)
     if secret is None:
         raise Unproven(f"it is signed with the secret {seal.key!r}, which is not configured (ledger_secrets)")
-    if not hmac.compare_digest(_signature(run, secret), seal.signature):
+    if not hmac.compare_digest(_signature(run, secret).encode(), seal.signature.encode()):
         raise Unproven("its signature is not of this record: header, head or count were changed")
 
 

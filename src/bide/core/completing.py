@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from bide.core.agenda import terms
@@ -58,6 +60,8 @@ def _complete(draft: Draft, command: Complete) -> Reply:
         return _late(run, wait)
     if name.has_collided and command.only_run is None:
         return Receipt(outcome="conflict", run_id=run.id, wait_id=wait.id, reason="collision")
+    if command.unreadable:
+        return _reject(draft, run, wait, command.unreadable)
     receipt = complete_wait(draft, run, wait, command.message_id, command.data, command.digest, command.by)
     if receipt.outcome in ("woke", "queued"):
         remember(draft, command, run.id)
@@ -124,9 +128,7 @@ def complete_wait(
         return _late(run, wait)
     wrong = problems(_schema(wait), data)
     if wrong:
-        draft.record(run, "await_answer_rejected", {"wait": wait.no, "step": wait.key, "problems": wrong})
-        reason = "; ".join(wrong)
-        return Receipt(outcome="invalid", run_id=run.id, wait_id=wait.id, reason=reason, problems=tuple(wrong))
+        return _reject(draft, run, wait, wrong)
     told = {
         "wait": wait.no,
         "step": wait.key,
@@ -142,6 +144,13 @@ def complete_wait(
     if run.status == "waiting" and not is_early:
         wake(draft, run, wait, wait.key)
     return Receipt(outcome="queued" if is_early else "woke", run_id=run.id, wait_id=wait.id, message_id=message_id)
+
+
+def _reject(draft: Draft, run: Run, wait: Wait, wrong: Sequence[str]) -> Receipt:
+    """Say every problem, in the ledger too; the wait stays open (W3)."""
+    draft.record(run, "await_answer_rejected", {"wait": wait.no, "step": wait.key, "problems": list(wrong)})
+    reason = "; ".join(wrong)
+    return Receipt(outcome="invalid", run_id=run.id, wait_id=wait.id, reason=reason, problems=tuple(wrong))
 
 
 def _late(run: Run, wait: Wait) -> Receipt:

@@ -94,7 +94,7 @@ class _Explanation:
                 yield ended.format("stopped") + f"{reason}."
             case "failed":
                 at = f" in step {error.step!r}" if error is not None and error.step else ""
-                yield ended.format("failed") + f"{at}: {error}."
+                yield ended.format("failed") + f"{at}: {error.told if error is not None else 'it is not known why'}."
                 yield f"Start it anew with: {self._command('retry', run.id)}"
             case _:
                 reason = f": {run.cancel_reason}" if run.cancel_reason else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from bide.core.commands import Deliver
-from bide.core.records import Signal, Wait
+from bide.core.records import OPEN_WAIT, Signal, Wait
 
 RESERVED_PREFIXES = ("run_", "wait_", "int_")
 
@@ -21,6 +21,11 @@ def is_reserved(key: str) -> bool:
 def takes(wait: Wait, signal: Signal) -> bool:
     """Whether this signal wakes that wait: its name is awaited (S3, S4), and it is new to the parking step (S6)."""
     return wait.kind in ("signals", "receive") and signal.name in wait.names and signal.seq not in wait.seen
+
+
+def counts_a_pack(wait: Wait) -> bool:
+    """Whether it takes several signals together, so that those that came before count."""
+    return wait.kind == "receive" and wait.expected > 1 and wait.status in OPEN_WAIT
 
 
 def dedup_names(command: Deliver, correlation_key: str | None) -> Iterator[str]:

@@ -36,15 +36,16 @@ from bide.core.commands import (
 )
 from bide.core.exchanging import AnyExchangeCommand, ExpireItems, MarkDispatched, Reject, TakeIn
 from bide.core.holding import chores_of, held_in, is_held
-from bide.core.matching import dedup_names
+from bide.core.matching import counts_a_pack, dedup_names
 from bide.core.once import once_name
 from bide.core.outside import ItemKey, LetterKey
 from bide.core.people import dedup_name
-from bide.core.records import FINAL, REPLAYED, Name, Run, RunId
+from bide.core.records import FINAL, REPLAYED, Name, Run, RunId, Wait
 from bide.core.requests import Answer, ChangeWait, Fail, HandTask, LetGo, SettleChore, SettleDeadLetter, Withdraw
 from bide.core.streaming import AnyItemCommand, ClaimItems, FinishItems, RenewItems
 from bide.core.streams import item_of_letter, progress_of
 
+Named = tuple[RunId, str]  # the signals of a run that have this name
 ANY_NUMBER = 1_000_000_000  # of runs
 
 COMPOUND: frozenset[type] = frozenset({StartOrSignal, DeliverMany, Admit, Once})
@@ -107,7 +108,10 @@ def _answering(command: Complete, holders: Mapping[tuple[str, str], Name]) -> Co
 
 class Reads(msgspec.Struct):
     waits: set[RowKey] = msgspec.field(default_factory=set)
-    inboxes: set[RunId] = msgspec.field(default_factory=set)
+    inboxes: set[RunId] = msgspec.field(default_factory=set)  # all signals of these runs
+    oldest: dict[Named, int] = msgspec.field(default_factory=dict)  # so many of a name at most
+    packs: set[Named] = msgspec.field(default_factory=set)  # all of a name
+    arriving: set[tuple[RunId, str | None]] = msgspec.field(default_factory=set)  # a pack may wait for it; None: any
     names: set[NameKey] = msgspec.field(default_factory=set)
     histories: set[RunId] = msgspec.field(default_factory=set)  # all steps of these runs
     interactions: set[ItemKey] = msgspec.field(default_factory=set)
@@ -226,7 +230,7 @@ def reads(commands: Sequence[AnyCommand], runs: Mapping[RunId, Run]) -> Reads:
                         wanted.names.add((command.workspace, "dedup", name))
                 if run is not None and run.workspace == command.workspace:  # of another's nothing is read (H1)
                     wanted.waits.update((run.id, no) for no in run.open_waits)
-                    _reads_of_pack(run, wanted)
+                    _reads_of_arrival(run, command.name, wanted)
             case Complete():
                 wanted.names.add((command.workspace, "signal", command.signal_id))
                 if (key := dedup_name(command)) is not None:
@@ -272,10 +276,26 @@ def held_chores(names: Iterable[Name | None], wanted: Reads) -> set[str]:
     return wanted.chores | chores_of(names)
 
 
-def _reads_of_pack(run: Run, wanted: Reads) -> None:
+def packs(waits: Iterable[Wait], wanted: Reads) -> set[Named]:
+    """The signals to read once the waits are known: those that waits of *wanted* count together with what comes.
+
+    A wait for a single signal counts nothing: it would not be open if one had been there. An inbox of any size costs
+    nothing then.
+    """
+    if not wanted.arriving:
+        return wanted.packs
+    return wanted.packs | {
+        (wait.run_id, name)
+        for wait in waits
+        if counts_a_pack(wait) and any((wait.run_id, name) in wanted.arriving for name in (None, *wait.names))
+        for name in wait.names
+    }
+
+
+def _reads_of_arrival(run: Run, name: str | None, wanted: Reads) -> None:
     """One of the open waits may want a pack: what came before counts."""
     if run.inbox_count and run.style in REPLAYED and run.open_waits:
-        wanted.inboxes.add(run.id)
+        wanted.arriving.add((run.id, name))
 
 
 def _reads_of_request(
@@ -303,7 +323,7 @@ def _reads_of_request(
             wanted.waits.add((command.run_id, command.no))
             if run is not None:
                 wanted.waits.update([(run.id, no) for no in run.open_waits])  # one may take it as a signal
-                _reads_of_pack(run, wanted)
+                _reads_of_arrival(run, None, wanted)
             wanted.interactions.add((command.run_id, command.no, command.item or 0))
             name = dedup_name(command)
             if name is not None:
@@ -383,10 +403,13 @@ def _reads_of_items(command: AnyItemCommand, runs: Mapping[RunId, Run], wanted: 
 
 
 def turn_reads(runs: Iterable[Run]) -> Reads:
-    """What a step is handed: the whole inbox, and the wait that woke it. Read after the changes are written."""
+    """What a step is handed: the whole inbox, and the wait that woke it. Read after the changes are written.
+
+    A workflow gets at its inbox by waits alone, and what they took is in its history.
+    """
     wanted = Reads()
     for run in runs:
-        if run.inbox_count:
+        if run.inbox_count and run.style not in REPLAYED:
             wanted.inboxes.add(run.id)
         if run.style in REPLAYED:
             wanted.histories.add(run.id)
@@ -417,12 +440,28 @@ def _reads_of_commit(command: CommitTurn, runs: Mapping[RunId, Run], wanted: Rea
     elif run.style in REPLAYED:
         if run.open_waits or command.withdraws:
             wanted.waits.update((run.id, no) for no in (*run.open_waits, *command.withdraws))
-        if run.inbox_count and (command.opens or command.unseen):
-            wanted.inboxes.add(run.id)
+        if run.inbox_count:
+            _reads_of_receiving(run, command, wanted)
         for wait in command.opens:
             if wait.child is not None and wait.child.correlation_key is not None:
                 wanted.names.add((run.workspace, "correlation", wait.child.correlation_key))
             wanted.names.update((run.workspace, "signal", name) for name in wait.names if wait.kind == "signal")
+
+
+def _reads_of_receiving(run: Run, command: CommitTurn, wanted: Reads) -> None:
+    """What the inbox may have for the waits that open: of single signals the oldest, for each of them one."""
+    if command.unseen:  # what goes back may be for any wait
+        wanted.inboxes.add(run.id)
+    for wait in command.opens:
+        if wait.kind != "receive":
+            continue
+        if not wait.names:
+            wanted.inboxes.add(run.id)
+        elif wait.expected:
+            wanted.packs.update((run.id, name) for name in wait.names)
+        else:
+            for name in wait.names:
+                wanted.oldest[run.id, name] = wanted.oldest.get((run.id, name), 0) + 1
 
 
 def _reads_of_end(run: Run | None, runs: Mapping[RunId, Run], wanted: Reads) -> None:

@@ -386,6 +386,18 @@ class RunError(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"
 
+    @property
+    def told(self) -> str:
+        """The same for people, with what was raised where the code does not say it.
+
+        >>> RunError(code="RunFailed", message="'total'", type="KeyError").told
+        "RunFailed (KeyError): 'total'"
+        >>> RunError(code="AWAIT_TIMEOUT", message="too late", type="AwaitTimeout").told
+        'AWAIT_TIMEOUT: too late'
+        """
+        is_said = self.type is None or self.code not in ("RunFailed", "StepFailed")
+        return str(self) if is_said else f"{self.code} ({self.type}): {self.message}"
+
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A claimed run with what its step needs, loaded together."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import jsonschema_rs
@@ -292,7 +292,22 @@ def problems_with(schema: bytes, data: str) -> list[str]:
     validator, value = _validator(schema), msgspec.json.decode(data)
     if validator.is_valid(value):
         return []
-    return list(dict.fromkeys(_said(error) for error in islice(validator.iter_errors(value), MOST_PROBLEMS)))
+    errors = chain.from_iterable(map(_meant, validator.iter_errors(value)))
+    return list(dict.fromkeys(_said(error) for error in islice(errors, MOST_PROBLEMS)))
+
+
+def _meant(error: Any) -> Iterator[Any]:
+    """The problems of what may be left out are those of what it is otherwise: nobody who sends it means null."""
+    options = [option for option in getattr(error.kind, "context", ()) if not _is_null(option)]
+    if error.kind.name == "anyOf" and len(options) == 1:
+        yield from chain.from_iterable(map(_meant, options[0]))
+    else:
+        yield error
+
+
+def _is_null(problems: Sequence[Any]) -> bool:
+    """Whether an option was refused for not being null, which it could have been."""
+    return [getattr(problem.kind, "types", None) for problem in problems] == [["null"]]
 
 
 def _said(error: Any) -> str:

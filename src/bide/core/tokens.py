@@ -18,6 +18,7 @@ from bide.core.macs import Mac
 
 LONGEST: Final = 2048
 LEAST_SECRET: Final = 16
+HOW_TO_MAKE_ONE: Final = """make one with: python -c "import secrets; print('k1:' + secrets.token_hex(32))\""""
 _DOMAIN: Final = b"bide resume 1\0"
 
 
@@ -52,9 +53,11 @@ def parse_secrets(text: str) -> tuple[tuple[str, bytes], ...]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         id, separator, secret = part.partition(":")
         if not separator or not id.isascii() or not id.isalnum() or len(id) > 20:
-            raise BadSecrets("write resume secrets as id:secret,… with ids of 1 to 20 letters and digits")
+            raise BadSecrets(
+                f"write resume secrets as id:secret,… with ids of 1 to 20 letters and digits ({HOW_TO_MAKE_ONE})"
+            )
         if len(secret) < LEAST_SECRET:
-            raise BadSecrets(f"the resume secret {id!r} is shorter than {LEAST_SECRET} characters")
+            raise BadSecrets(f"the resume secret {id!r} is shorter than {LEAST_SECRET} characters ({HOW_TO_MAKE_ONE})")
         found.append((id, secret.encode()))
     if len({id for id, _ in found}) < len(found):
         raise BadSecrets("two resume secrets have the same id")

@@ -72,7 +72,7 @@ class Admitting:
         terms = terms_of(wait)
         if answer.correlation_id is not None:
             genuine = correlation_id(terms.nonce, run_id, wait.key, no, item)
-            if not hmac.compare_digest(genuine, answer.correlation_id):
+            if not hmac.compare_digest(genuine.encode(), answer.correlation_id.encode("utf-8", "surrogatepass")):
                 return Receipt(outcome="no_target", reason="bad_token")
         given = self._given(answer, wait, id, item)
         if isinstance(given, Receipt):

@@ -8,6 +8,7 @@ batch under way: while the server is at one, this process is at the other.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from bide.core.records import RunId, Turn
 from bide.engine.figures import Figures
 from bide.errors import StoreUnavailable
 from bide.stores.interface import Executed, Store
+
+log = logging.getLogger("bide.engine")
 
 ENOUGH = 100  # commands that are worth a batch beside the one under way
 
@@ -143,7 +146,10 @@ class Committer:
             if not future.done():
                 future.set_result(answer)
         for listener in self.listeners:
-            listener(done)
+            try:
+                listener(done)
+            except Exception:  # what waits behind this batch must not wait for ever
+                log.exception("a batch was committed, and whoever listens broke")
 
 
 def _run_of(command: AnyCommand) -> RunId | None:

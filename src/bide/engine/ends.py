@@ -27,7 +27,8 @@ class Ends:
         self._longest = longest
         self._pause = FIRST_LOOK
         self._ears: dict[RunId, list[Ear]] = {}
-        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm: asyncio.Handle | None = None
+        self._alarm_at = 0.0  # kept here: what uvloop sets for this very moment does not tell its own
         self._looking: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
@@ -69,10 +70,10 @@ class Ends:
         loop = asyncio.get_running_loop()
         at = loop.time() + seconds
         if self._alarm is not None:
-            if self._alarm.when() <= at:
+            if self._alarm_at <= at:
                 return
             self._alarm.cancel()
-        self._alarm = loop.call_at(at, self._look)
+        self._alarm, self._alarm_at = loop.call_at(at, self._look), at
 
     def _look(self) -> None:
         self._alarm = None

@@ -102,9 +102,11 @@ class Engine:
         self._reserved = 0
         self._admits = self._fires = False  # whether something was to be admitted, or to be fired, at the last look
         self._left_behind = False  # whether there may be ready runs in the store that want a free slot
+        self._deleted_at_once = DELETED_AT_ONCE
         self._stopping = False
         self._wake = asyncio.Event()
-        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm: asyncio.Handle | None = None
+        self._alarm_at = -math.inf  # kept here: what uvloop sets for this very moment does not tell its own
         self._loop_task: asyncio.Task[None] | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
         self._heartbeat: Heartbeat | None = None
@@ -253,11 +255,11 @@ class Engine:
     def _wake_in(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         at = loop.time() + max(0.0, seconds)
-        if self._alarm is not None and not self._alarm.cancelled() and loop.time() < self._alarm.when() <= at:
+        if loop.time() < self._alarm_at <= at:
             return
         if self._alarm is not None:
             self._alarm.cancel()
-        self._alarm = loop.call_at(at, self._wake.set)
+        self._alarm, self._alarm_at = loop.call_at(at, self._wake.set), at
 
     # ------------------------------------------------------------ duties
 
@@ -388,12 +390,23 @@ class Engine:
         if now < self._retention_at:
             return False
         store, retention = self.runtime.store, self.settings.retention
-        deleted = await store.delete_ended(retention, DELETED_AT_ONCE)
         trimmed = await store.trim_unused(retention, MOST_UNUSED, DELETED_AT_ONCE)
         forgotten = await store.trim_events(self.settings.event_retention, DELETED_AT_ONCE)
-        has_more = DELETED_AT_ONCE in (deleted, trimmed, forgotten)
+        has_more = await self._delete_ended(retention) or DELETED_AT_ONCE in (trimmed, forgotten)
         self._retention_at = now + (0 if has_more else self.settings.sweep_interval.total_seconds())
         return False
+
+    async def _delete_ended(self, retention: timedelta) -> bool:
+        """Delete some runs; whether there may be more. Where so much hangs on them that the store gives up, take fewer
+        the next time: a run of a million items goes alone."""
+        asked = self._deleted_at_once
+        try:
+            deleted = await self.runtime.store.delete_ended(retention, asked)
+        except StoreUnavailable:
+            self._deleted_at_once = max(1, asked // 2)
+            raise
+        self._deleted_at_once = min(DELETED_AT_ONCE, 2 * asked)
+        return deleted == asked
 
     # ------------------------------------------------------------ turns
 

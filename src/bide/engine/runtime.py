@@ -47,6 +47,7 @@ class Runtime:
         self.emissions = Emissions(registry, settings, ports)
         self.committer.listeners.append(self.announce)
         self.item_work: TakesItems | None = None  # where answered items go at once: the engine of this process
+        self._resume_secrets = resume_secrets(settings)  # before anybody waits for a link
         self._signer: Signer | None = None
 
     async def open(self) -> None:
@@ -63,10 +64,7 @@ class Runtime:
     async def signer(self) -> Signer:
         """What resume tokens are made with: the configured secrets, or one that is made and kept in the store (W4)."""
         if self._signer is None:
-            try:
-                secrets = parse_secrets(self.settings.resume_secrets)
-            except BadSecrets as error:
-                raise BadConfiguration(str(error)) from error
+            secrets = self._resume_secrets
             if not secrets:
                 made = Secret(id="s1", secret=self.ports.random_bytes(32).hex(), created_at=self.ports.now())
                 secrets = tuple((kept.id, kept.secret.encode()) for kept in await self.store.secrets(made))
@@ -123,6 +121,14 @@ def open_store(
             f"store {_without_password(url)!r} is not a store URL that bide knows; use one of {known}"
         )
     return maker(url, rest, settings, now, migrate, codec, signing_key(settings))
+
+
+def resume_secrets(settings: Settings) -> tuple[tuple[str, bytes], ...]:
+    """What is configured to sign resume links, by ids; the first is the one to sign with. Raises `BadConfiguration`."""
+    try:
+        return parse_secrets(settings.resume_secrets)
+    except BadSecrets as error:
+        raise BadConfiguration(f"setting resume_secrets cannot be used: {error}") from error
 
 
 def ledger_secrets(settings: Settings) -> dict[str, str]:

@@ -19,6 +19,7 @@ from bide.core.batch import Changes, NameKey, RowKey
 from bide.core.commands import AnyCommand, Claim, Deliver, FireTimer, Offer, Start
 from bide.core.ledger import LedgerKey
 from bide.core.outside import ItemKey, LetterKey, OutsideChanges, assigned, closed
+from bide.core.plan import Named
 from bide.core.records import (
     FINAL,
     OPEN_INTERACTION,
@@ -456,6 +457,11 @@ class MemoryStore:
 
     def load_inboxes(self, ids: Collection[RunId]) -> Iterable[Signal]:
         return [signal for run_id in ids for signal in self._inbox.get(run_id, {}).values()]
+
+    def load_signals(self, wanted: Collection[Named], most: int | None) -> Iterable[Signal]:
+        for run_id, name in wanted:
+            inbox = sorted(self._inbox.get(run_id, {}).items())
+            yield from islice((signal for _, signal in inbox if signal.name == name), most)
 
     def load_names(self, keys: Collection[NameKey]) -> Iterable[Name]:
         return [self._names[key] for key in keys if key in self._names]

@@ -47,6 +47,9 @@ class Tables(Protocol):
     def load_runs(self, ids: Collection[RunId]) -> Iterable[Run]: ...
     def load_waits(self, keys: Collection[RowKey]) -> Iterable[Wait]: ...
     def load_inboxes(self, ids: Collection[RunId]) -> Iterable[Signal]: ...
+    def load_signals(self, wanted: Collection[plan.Named], most: int | None) -> Iterable[Signal]:
+        """Of each run's signals of each name the oldest, so many at most; None for all."""
+
     def load_names(self, keys: Collection[NameKey]) -> Iterable[Name]: ...
     def load_steps(self, ids: Collection[RunId]) -> Iterable[StepRow]: ...
     def load_children(self, keys: Collection[RowKey]) -> Iterable[Run]: ...
@@ -145,8 +148,11 @@ def load(tables: Tables, view: View, commands: Sequence[AnyCommand], ids: Collec
     if wanted.waits:
         view.waits.update(((wait.run_id, wait.no), wait) for wait in tables.load_waits(wanted.waits))
     if wanted.inboxes:
-        for signal in tables.load_inboxes(wanted.inboxes):
-            view.inbox.setdefault(signal.run_id, {})[signal.seq] = signal
+        note_signals(view, tables.load_inboxes(wanted.inboxes))
+    if wanted.oldest:
+        note_signals(view, tables.load_signals(wanted.oldest, max(wanted.oldest.values())))
+    if packs := plan.packs(view.waits.values(), wanted):
+        note_signals(view, tables.load_signals(packs, None))
     if wanted.names:
         for name in tables.load_names(wanted.names):
             view.names[(name.workspace, name.kind, name.name)] = name
@@ -164,6 +170,11 @@ def load(tables: Tables, view: View, commands: Sequence[AnyCommand], ids: Collec
     if wanted.keys:
         view.keys.update((key.hash, key) for key in tables.load_keys(wanted.keys))
     view.loaded()
+
+
+def note_signals(view: View, found: Iterable[Signal]) -> None:
+    for signal in found:
+        view.inbox.setdefault(signal.run_id, {})[signal.seq] = signal
 
 
 def note_interactions(view: View, found: Iterable[Interaction]) -> None:

@@ -24,7 +24,9 @@ def parse(url: str) -> Address:
     """Take our own parameters out of a URL such as `postgresql://user:pw@host:5432/db?schema=bide&pooler=1`."""
     try:
         parts = urlsplit(url)
-        port = parts.port or 5432
+        hosts = parts.netloc.rpartition("@")[2]
+        is_one = "," not in hosts  # of several, the driver takes the first that serves
+        port = parts.port or 5432 if is_one else 0
     except ValueError as error:
         raise BadConfiguration(f"this is not a store URL: {error}") from error
     if parts.scheme not in SCHEMES:
@@ -35,10 +37,10 @@ def parse(url: str) -> Address:
     if SCHEMA_NAME.fullmatch(schema) is None:
         raise BadConfiguration(f"schema {schema!r} cannot be used: take lower-case letters, digits and underscores")
     query = urlencode([(name, value) for name, value in parameters if name not in own])
-    shown = f"{parts.hostname or dict(parameters).get('host', 'localhost')}:{port}{parts.path or '/'}"
+    host = f"{parts.hostname or dict(parameters).get('host', 'localhost')}:{port}" if is_one else hosts
     return Address(
         dsn=parts._replace(query=query).geturl(),
         schema=schema,
         has_pooler=own.get("pooler", "0") not in ("", "0", "no", "false"),
-        shown=shown,
+        shown=f"{host}{parts.path or '/'}",
     )

@@ -24,7 +24,7 @@ from bide.stores.postgres.failures import Refused, Rivalled
 from bide.stores.postgres.meeting import meet
 from bide.stores.postgres.tables import Known, Tables
 from bide.stores.postgres.transactions import Transaction
-from bide.stores.transaction import begun, executed, note_interactions
+from bide.stores.transaction import begun, executed, note_interactions, note_signals
 
 
 class Outcome:
@@ -264,8 +264,11 @@ async def _load(tables: Tables, view: View, commands: Sequence[AnyCommand]) -> N
     if wanted.waits:
         view.waits.update(((wait.run_id, wait.no), wait) for wait in await tables.load_waits(wanted.waits))
     if wanted.inboxes:
-        for signal in await tables.load_inboxes(wanted.inboxes):
-            view.inbox.setdefault(signal.run_id, {})[signal.seq] = signal
+        note_signals(view, await tables.load_inboxes(wanted.inboxes))
+    if wanted.oldest:
+        note_signals(view, await tables.load_signals(wanted.oldest, max(wanted.oldest.values())))
+    if packs := plan.packs(view.waits.values(), wanted):
+        note_signals(view, await tables.load_signals(packs, None))
     if wanted.names:
         for name in await tables.load_names(wanted.names):
             view.names[(name.workspace, name.kind, name.name)] = name

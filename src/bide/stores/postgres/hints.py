@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine
+from hashlib import sha256
 from typing import Any
 
 from bide.stores.postgres.failures import FAULTS
@@ -22,8 +23,21 @@ log = logging.getLogger("bide.postgres")
 FIRST_QUIET_SECONDS = 0.005
 LONGEST_QUIET_SECONDS = 0.02
 HEARTBEAT_SECONDS = 5.0
+LONGEST_CHANNEL = 63
 RECONNECT_SECONDS = 1.0
 Wake = Callable[[], None]
+
+
+def channel_of(schema: str) -> str:
+    """The name under which the processes on a schema hear of each other: names of channels are no longer than its own.
+
+    >>> channel_of("bide")
+    'bide_bide'
+    >>> len(channel_of("s" * 63)) <= LONGEST_CHANNEL
+    True
+    """
+    plain = f"bide_{schema}"
+    return plain if len(plain) <= LONGEST_CHANNEL else f"bide_{sha256(schema.encode()).hexdigest()[:40]}"
 
 
 class Hints:
@@ -32,7 +46,7 @@ class Hints:
     def __init__(self, sessions: Sessions, instance: str) -> None:
         self._sessions = sessions
         self._instance = instance
-        self._channel = f"bide_{sessions.address.schema}"
+        self._channel = channel_of(sessions.address.schema)
         self._wakes: dict[object, Wake] = {}
         self._wanted = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}

@@ -11,6 +11,11 @@ from bide.errors import ForeignConnectionError
 async def insert(connection: Any, statement: str, id: str, command: str) -> None:
     """Run the insert on an asyncpg, psycopg or SQLAlchemy connection. *statement* has the placeholders $1 and $2."""
     libraries = {base.__module__.partition(".")[0] for base in type(connection).__mro__}  # the caller's own class, too
+    if "asyncpg" in libraries and hasattr(connection, "acquire"):
+        raise ForeignConnectionError(
+            "a pool is no connection: what it runs is in no transaction of yours; join with one that it hands out, "
+            "inside `async with pool.acquire() as connection, connection.transaction()`"
+        )
     try:
         if "asyncpg" in libraries:
             await connection.execute(statement, id, command)

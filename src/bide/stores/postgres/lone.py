@@ -202,9 +202,10 @@ def _after(rows: Mapping[K, R], changes: Mapping[K, R | None]) -> list[R]:
 
 def _is_enough(view: View, wanted: plan.Reads) -> bool:
     """Whether the view holds all that the decision rests on."""
-    beside = (wanted.inboxes, wanted.interactions, wanted.chores, wanted.letters, wanted.units, wanted.items)
+    signals = (wanted.inboxes, wanted.oldest, plan.packs(view.waits.values(), wanted))
+    beside = (wanted.interactions, wanted.chores, wanted.letters, wanted.units, wanted.items)
     is_there = wanted.waits == view.waits.keys() and wanted.names <= view.names.keys()
-    return is_there and wanted.keys <= view.keys.keys() and not any(beside)
+    return is_there and wanted.keys <= view.keys.keys() and not any(signals + beside)
 
 
 def _is_plain(changes: Changes, known: Known) -> bool:

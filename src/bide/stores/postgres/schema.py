@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bide.errors import BideError, SchemaMissing, SchemaTooNew
+from bide.errors import BadConfiguration, BideError, SchemaMissing, SchemaTooNew
 from bide.stores.postgres import address as addresses
 from bide.stores.postgres.address import Address
 from bide.stores.postgres.failures import FAULTS, unavailable
@@ -10,8 +10,12 @@ from bide.stores.postgres.sessions import Connection, Sessions
 from bide.stores.postgres.statements import migrations, with_schema
 
 # One migration at a time for each schema, and none that makes everybody wait behind it.
-BEGIN = "BEGIN; SET LOCAL lock_timeout = '5s'; SET LOCAL statement_timeout = '300s'"
+# Whoever comes second waits as long as a step may take, and must see then what was done.
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = '300s'"
+ENCODINGS = frozenset({"UTF8", "SQL_ASCII"})  # the second keeps whatever it is sent
+STEP_SECONDS = 310.0  # the server's own limit comes first
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('bide migrate ' || $1, 0))"
+IMPATIENT = "SET LOCAL lock_timeout = '5s'"
 HAS_SCHEMA = "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)"
 HAS_VERSIONS = """
 SELECT EXISTS (SELECT 1
@@ -49,6 +53,7 @@ async def migrate(url: str) -> list[int]:
 async def take_steps(connection: Connection, address: Address) -> list[int]:
     taken: list[int] = []
     try:
+        await check_database(connection, address)
         while (step := await _take_step(connection, address)) is not None:
             taken.append(step)
     except BideError:
@@ -60,6 +65,7 @@ async def take_steps(connection: Connection, address: Address) -> list[int]:
 
 async def check(connection: Connection, address: Address, *, migrates: bool) -> None:
     """Raise unless the schema is the one that this bide was written for, or can be made so where *migrates*."""
+    await check_database(connection, address)
     known = max(migrations())
     found = await version(connection, address)
     if found > known:
@@ -68,6 +74,21 @@ async def check(connection: Connection, address: Address, *, migrates: bool) -> 
         if not migrates:
             raise SchemaMissing(_named(address), found, known)
         await take_steps(connection, address)
+
+
+async def check_database(connection: Connection, address: Address) -> None:
+    """Raise `BadConfiguration` where texts, or what is missing in a list, would not come back as they were sent."""
+    encoding = connection.get_settings().server_encoding
+    if encoding not in ENCODINGS:
+        raise BadConfiguration(
+            f"the database at {address.shown} is encoded as {encoding}, which lacks most characters: "
+            "make one WITH ENCODING 'UTF8' TEMPLATE template0 and name it in the store URL"
+        )
+    if await connection.fetchval("SELECT current_setting('array_nulls')") != "on":
+        raise BadConfiguration(
+            f"array_nulls is off for the role at {address.shown}, so that nothing is read as the word null: "
+            "ALTER ROLE … SET array_nulls = on"
+        )
 
 
 async def version(connection: Connection, address: Address) -> int:
@@ -82,7 +103,8 @@ async def version(connection: Connection, address: Address) -> int:
 async def _take_step(connection: Connection, address: Address) -> int | None:
     await connection.execute(BEGIN)
     try:
-        await connection.fetchval(LOCK, address.schema)
+        await connection.fetchval(LOCK, address.schema, timeout=STEP_SECONDS)
+        await connection.execute(IMPATIENT)
         found, known = await version(connection, address), max(migrations())
         if found > known:
             raise SchemaTooNew(_named(address), found, known)
@@ -91,7 +113,7 @@ async def _take_step(connection: Connection, address: Address) -> int | None:
         if found == 0:
             await _prepare(connection, address)
         step = min(number for number in migrations() if number > found)
-        await connection.execute(with_schema(migrations()[step], address.schema), timeout=None)
+        await connection.execute(with_schema(migrations()[step], address.schema), timeout=STEP_SECONDS)
         await connection.execute(with_schema(NOTE_VERSION, address.schema), step)
         await connection.execute("COMMIT")
         return step

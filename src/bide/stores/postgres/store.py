@@ -376,7 +376,7 @@ class PostgresStore(PostgresAccess):
         return until
 
     async def free_locks(self, longer_than: timedelta) -> int:
-        [(ended,)] = await self._transactions.read("end_stuck_sessions", longer_than)
+        [(ended,)] = await self._transactions.look_after_sessions("end_stuck_sessions", longer_than)
         if ended:
             log.warning("%s sessions of processes that stand still were ended: they kept rows locked", ended)
         return int(ended)

@@ -11,6 +11,7 @@ import asyncpg
 from bide.core.access import Validity
 from bide.core.batch import Changes, NameKey, RowKey
 from bide.core.outside import ItemKey, LetterKey, OutsideChanges
+from bide.core.plan import Named
 from bide.core.records import (
     Chore,
     DeadLetter,
@@ -68,6 +69,9 @@ class Tables:
 
     async def load_inboxes(self, ids: Collection[RunId]) -> Iterable[Signal]:
         return map(self._rows.read_signal, await self._fetch("select_inboxes", array(list(ids))))
+
+    async def load_signals(self, wanted: Collection[Named], most: int | None) -> Iterable[Signal]:
+        return map(self._rows.read_signal, await self._fetch("select_signals", *_keys(wanted), most))
 
     async def load_names(self, keys: Collection[NameKey]) -> Iterable[Name]:
         return map(self._rows.read_name, await self._fetch("select_names", *_keys(keys)))

@@ -212,6 +212,25 @@ class Transactions:
         """The same for a statement that may have to look at every row."""
         return await self._persistently(lambda: self._fetch(statement, parameters, SLOW_SECONDS))
 
+    async def look_after_sessions(self, statement: str, *parameters: object) -> list[asyncpg.Record]:
+        """One statement on the sessions of this login."""
+
+        async def attempt() -> list[asyncpg.Record]:
+            connection = await self._sessions.connect(cached=False)
+            try:
+                return await self._as_login(connection, statement, *parameters)
+            finally:
+                connection.terminate()
+
+        return await self._persistently(attempt)
+
+    async def _as_login(self, connection: Connection, statement: str, *parameters: object) -> list[asyncpg.Record]:
+        """As the role that logged in: it sees its sessions and may end them, the role that it takes on may not."""
+        await connection.execute("BEGIN; SET LOCAL ROLE NONE")
+        found = await connection.fetch(self._sql[statement], *parameters)
+        await connection.execute("COMMIT")
+        return found
+
     async def _persistently(self, attempt: Callable[[], Awaitable[T]]) -> T:
         clock = asyncio.get_running_loop().time
         give_up_at = clock() + self._patience
@@ -331,7 +350,7 @@ class Transactions:
             # A server that has never heard of the number lost it with everything after its last flush.
             status: Any = await connection.fetchval(self._sql["select_transaction_status"], transaction.id)
             if status == "in progress":
-                await connection.execute(self._sql["end_idle_transaction"], transaction.id)
+                await self._as_login(connection, "end_idle_transaction", transaction.id)
             if status == "committed" and not await self._shows(connection, transaction):
                 return "aborted"
             return str(status or "aborted")
@@ -342,7 +361,7 @@ class Transactions:
 
     async def _status_of_lone(self, connection: Connection, transaction: Transaction) -> str:
         """Its number came with the answer, and is lost: once nobody is at it any more, its page tells."""
-        if await connection.fetch(self._sql["end_lost_backend"], transaction.backend, self._sessions.name):
+        if await self._as_login(connection, "end_lost_backend", transaction.backend, self._sessions.name):
             return "in progress"
         return "committed" if await self._shows(connection, transaction) else "aborted"
 

@@ -14,6 +14,7 @@ from bide.core.access import Validity
 from bide.core.batch import Changes, NameKey, RowKey
 from bide.core.meetings import EVENTS_AT_ONCE, EventKey, Lookup, Search
 from bide.core.outside import ItemKey, LetterKey, OutsideChanges
+from bide.core.plan import Named
 from bide.core.records import (
     Chore,
     DeadLetter,
@@ -83,6 +84,10 @@ class Tables:
 
     def load_inboxes(self, ids: Collection[RunId]) -> Sequence[Signal]:
         return [self.rows.signal_of(row) for row in self._by_id("load_inboxes", ids)]
+
+    def load_signals(self, wanted: Collection[Named], most: int | None) -> Sequence[Signal]:
+        keys = [(run_id, name, -1 if most is None else most) for run_id, name in wanted]
+        return [self.rows.signal_of(row) for row in self.connection.executemany(SQL["load_signals"], keys)]
 
     def load_names(self, keys: Collection[NameKey]) -> Iterable[Name]:
         return [self.rows.name_of(row) for row in self.connection.executemany(SQL["load_name"], keys)]

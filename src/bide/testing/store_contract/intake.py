@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -176,3 +177,22 @@ class Intake:
 
         assert [len(one.replies) for one in done] == [2, 2, 2, 0]
         assert await rival.count_runs(None) == {"ready": 6}
+
+    @pytest.mark.parametrize("by_key", [False, True], ids=["by id", "by key"])
+    async def test_S11_a_signal_that_was_left_after_the_start_of_its_run_finds_it_whoever_admits(
+        self, store: Store, rival: Store, by_key: bool
+    ) -> None:
+        """While one process admits the start, another must not decide the signal (law 2)."""
+        runs, signals = range(60), []
+        async with a_transaction(store) as connection:
+            for n in runs:
+                await store.leave(connection, a_start(f"run_{n}", correlation_key=f"key_{n}"))
+            for n in runs:
+                signals.append(a_signal_by_key(f"key_{n}") if by_key else a_signal(f"run_{n}"))
+                await store.leave(connection, signals[-1])
+
+        while await store.left(signals[-1].signal_id) is not None:
+            await asyncio.gather(*(place.admit(40) for place in (store, rival, store, rival)))
+
+        assert await store.unused("default", limit=100) == []
+        assert [len(await store.inbox(f"run_{n}")) for n in runs] == [1 for _ in runs]

@@ -3,5 +3,4 @@
 SELECT pg_terminate_backend(pid)
   FROM pg_stat_activity
  WHERE backend_xid = $1::text::xid8::xid
-   AND usename = current_user
    AND state LIKE 'idle in transaction%'
