@@ -433,14 +433,15 @@ async def test_W7_foreign_unknown_and_forged_replies_are_refused_each_with_its_r
         assert await admitted(there, interaction_id=f"{id}9", data=data) == ("no_target", "not_found")
         assert await admitted(there, correlation_id="cor_x", data=data) == ("no_target", "not_found")
         forged = request.correlation_id[:-1] + ("0" if request.correlation_id[-1] != "0" else "1")
-        assert await admitted(there, correlation_id=forged, data=data) == ("no_target", "bad_token")
+        for forgery in (forged, f"{request.correlation_id}é"):
+            assert await admitted(there, correlation_id=forgery, data=data) == ("no_target", "bad_token")
         foreign = await admitted(there, interaction_id=id, workspace="other", data=data)
         assert foreign == ("no_target", "wrong_workspace")
         assert (await there.get(run.id)).status == "waiting"
         assert (await admitted(there, correlation_id=request.correlation_id, data=data))[0] == "woke"
         assert await there.result(run.id) == 1
         counts = {label: n for (name, label), n in there.runtime.counts.items() if name.endswith("dropped_total")}
-        assert counts == {"not_found": 4, "bad_token": 1, "wrong_workspace": 1}
+        assert counts == {"not_found": 4, "bad_token": 2, "wrong_workspace": 1}
 
 
 async def test_U6_answers_that_are_handed_in_together_are_judged_each_for_itself(store_url: str) -> None:

@@ -646,6 +646,33 @@ async def test_F12_receive_takes_the_oldest_matching_signal_and_leaves_the_other
         assert await there.result(run.id) == [["b", 1], ["a", 2], ["a", 3]]
 
 
+async def test_F12_waits_that_open_together_share_a_backlog_of_many_names_in_its_order(store_url: str) -> None:
+    """Of a full inbox only what they may take is read (F48); a pack leaves nothing of its names behind."""
+    app = bide.App("shop")
+
+    @app.workflow("sort")
+    async def sort(step: Step, event: Any) -> Any:
+        await step.receive("start", "start", timeout="1h")
+        both = await asyncio.gather(
+            step.receive("either", "a", "b", timeout="1h"), step.receive("only", "b", timeout="1h")
+        )
+        again = await asyncio.gather(*(step.receive(f"more{at}", "a", "b", timeout="1h") for at in range(3)))
+        pack = await step.receive_all("rest", "a", "b", at_least=2, timeout="1h")
+        later = await step.receive_all("later", "a", "c", at_least=3, timeout="1h")
+        left = await step.inbox("left")
+        return [[signal.payload for signal in signals] for signals in (both, again, pack, later, left)]
+
+    async with world(app, store=store_url) as w:
+        run = await w.start("sort", None, settle=False)
+        for number, name in enumerate("xbaxbbaxabxbb"):
+            await w.signal(run.id, name, number, settle=False)
+        await w.signal(run.id, "start")
+        for number, name in enumerate("xcxa", 20):
+            assert (await w.signal(run.id, name, number)).outcome == "queued"
+        assert (await w.signal(run.id, "c", 24)).outcome == "woke"
+        assert await w.result(run.id) == [[1, 4], [2, 5, 6], [8, 9, 11, 12], [21, 23, 24], [0, 3, 7, 10, 20, 22]]
+
+
 async def test_law_1_a_receive_whose_time_is_up_takes_nothing(store_url: str) -> None:
     app = bide.App()
 

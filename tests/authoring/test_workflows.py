@@ -664,6 +664,13 @@ def test_a_function_that_could_never_be_called_is_refused_at_registration(takes:
         bide.App().workflow("odd")(functions[takes])
 
 
+def test_a_function_that_takes_its_input_where_the_step_belongs_is_refused_at_registration() -> None:
+    async def forgotten(order: dict[str, int]) -> None: ...
+
+    with pytest.raises(bide.BadDefinition, match="takes the step first, and its 'order' is no step"):
+        bide.App().workflow("odd")(forgotten)  # type: ignore[arg-type]  # checkers refuse it too
+
+
 async def test_an_input_that_does_not_fit_is_refused_at_the_start(store_url: str) -> None:
     app = bide.App()
 

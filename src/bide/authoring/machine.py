@@ -15,6 +15,7 @@ from bide.authoring.checks import check_key, check_tags, shown
 from bide.authoring.context import Context, awaited_rows, child_result, received
 from bide.authoring.outcomes import FAIL, UNSET, Await, Child, Done, Next, Outcome, Retry, Spawn, StepRef, Stop
 from bide.authoring.signals import Signal, signal_name
+from bide.authoring.telling import tell_move
 from bide.authoring.terms import agenda_of, terms_of
 from bide.core.commands import Consumed, Continue, End, Move, NewChild, Park, TryAgain
 from bide.core.durations import BadDuration, parse_duration, parse_timeout
@@ -146,7 +147,9 @@ class Machine:
             outcome = await self._call(session, method, ctx)
             return self._move(outcome, ctx, seen, session), consumed
         except BadOutcome as error:
-            return failure(error.code, error, turn.run.step), ()
+            move = failure(error.code, error, turn.run.step)
+            tell_move(turn.run, turn.run.step, error, move)
+            return move, ()
         except Exception as error:
             return await self._after_error(turn, session, ctx, error, seen, consumed)
 
@@ -166,20 +169,25 @@ class Machine:
             try:
                 outcome = await self._call(session, on_error, error, ctx)
                 return self._move(outcome, ctx, seen, session), consumed
-            except BadOutcome as bad:
-                return failure(bad.code, bad, turn.run.step), ()
             except Exception as second:
                 second.__context__ = error
                 error = second
-        failures = turn.run.attempt + 1
+        move = self._after_failure(turn, session, error)
+        tell_move(turn.run, turn.run.step, error, move)
+        return move, ()
+
+    def _after_failure(self, turn: Turn, session: Session, error: Exception) -> Move:
+        if isinstance(error, BadOutcome):  # of `on_error`
+            return failure(error.code, error, turn.run.step)
         if isinstance(error, WaitFailedError):  # the wait has failed for good: the same again next time
-            return failure(type(error).__name__, error, turn.run.step), ()
+            return failure(type(error).__name__, error, turn.run.step)
         if isinstance(error, Invalid):  # a limit, or what cannot be stored: the same again next time (F16)
-            return failure(type(error).__name__, error, turn.run.step), ()
+            return failure(type(error).__name__, error, turn.run.step)
+        failures = turn.run.attempt + 1
         if self.retry.gives_up(failures, error):
-            return failure("StepFailed", error, turn.run.step), ()
+            return failure("StepFailed", error, turn.run.step)
         delay = self.retry.pause(failures, session.ports.random())
-        return TryAgain(state=turn.run.state, delay=delay, error=f"{type(error).__name__}: {message_of(error)}"), ()
+        return TryAgain(state=turn.run.state, delay=delay, error=f"{type(error).__name__}: {message_of(error)}")
 
     def _method(self, step: str) -> Callable[..., Any]:
         if step == "on_cancel" and self.cleanup is not None:

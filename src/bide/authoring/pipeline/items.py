@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from bide.core.records import Item as ItemRow
 from bide.errors import BadInput
 
 PAGE = 500
+LOOK_SECONDS = 0.5  # between two looks whether the loop that reads is still there
+STOPPED = "the engine was stopped while a function went through the items; it is called again"
 
 
 @dataclass(frozen=True)
@@ -111,13 +114,31 @@ def _rows(pages: Pages, loop: asyncio.AbstractEventLoop) -> Iterator[ItemRow]:
     if running is loop:
         raise BadInput("a coroutine function goes through the items with `async for`: `for` would block everybody else")
 
-    async def read(after: int) -> Sequence[ItemRow]:
-        return await pages(after)
-
     after = -1
-    while page := asyncio.run_coroutine_threadsafe(read(after), loop).result():
+    while page := _read(pages, after, loop):
         yield from page
         after = page[-1].item
+
+
+def _read(pages: Pages, after: int, loop: asyncio.AbstractEventLoop) -> Sequence[ItemRow]:
+    """Wait for a page as long as there is somebody to read it. A loop that was closed answers nobody, and a thread that
+    waits for it would keep its process from ending."""
+
+    async def read() -> Sequence[ItemRow]:
+        return await pages(after)
+
+    reading = read()
+    try:
+        asked = asyncio.run_coroutine_threadsafe(reading, loop)
+    except RuntimeError as closed:
+        reading.close()
+        raise RuntimeError(STOPPED) from closed
+    while not asked.done():
+        if loop.is_closed():
+            reading.close()
+            raise RuntimeError(STOPPED)
+        wait([asked], timeout=LOOK_SECONDS)
+    return asked.result()
 
 
 async def _rows_async(pages: Pages) -> AsyncIterator[ItemRow]:

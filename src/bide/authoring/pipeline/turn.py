@@ -15,6 +15,7 @@ from bide.authoring.pipeline.items import PAGE, Item, Items
 from bide.authoring.pipeline.stages import Placed, Stage
 from bide.authoring.pipeline.work import published
 from bide.authoring.requesting import encode_terms, item_terms
+from bide.authoring.telling import tell_move
 from bide.core.commands import Continue, End, Move, TryAgain
 from bide.core.payloads import decode_as
 from bide.core.records import Item as ItemRow
@@ -58,6 +59,7 @@ class PipelineTurn:
         except Exception as error:
             tracing.broke(error)
             move, feed, publishes = self._after_error(error, name), None, ()
+            tell_move(self.run, name, error, move)
         self._session.reached("after_code", name)
         turn = msgspec.structs.replace(self._turn, run=self.run)
         return await self._session.commit(turn, move, feed=feed, publishes=publishes)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from bide.authoring.machine import encode, message_of
 from bide.authoring.pipeline.items import Item
 from bide.authoring.pipeline.stages import Placed, Stage
+from bide.authoring.telling import tell
+from bide.core.durations import format_duration
 from bide.core.payloads import decode_as
 from bide.core.records import Item as ItemRow
 from bide.core.records import Run
@@ -117,7 +119,10 @@ def _failed(
     progress = progress_of(run)
     failures = (progress.failures if progress.unit else row.attempts) + 1
     said = f"{type(error).__name__}: {message_of(error)}"
+    step = f"{place.stage.name}, item {row.item}"
     if isinstance(error, Invalid) or policy.gives_up(failures, error):
+        tell(run, step, error, "it is a dead letter", is_final=True)
         return ItemOutcome(item=row.item, epoch=row.epoch, status="dead", error=said)
     delay = policy.pause(failures, session.ports.random())
+    tell(run, step, error, f"it is tried again in {format_duration(delay)}", is_final=False)
     return ItemOutcome(item=row.item, epoch=row.epoch, status="again", error=said, delay=delay)

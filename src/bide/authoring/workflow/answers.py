@@ -80,6 +80,8 @@ def _received(waiting: Waiting, row: StepRow) -> Any:
 
 def _timed_out(waiting: Waiting, row: StepRow) -> WaitTimeoutError:
     match waiting.kind:
+        case "signal" if waiting.names[0].startswith("callback:"):  # an id of bide's own, which says nothing to people
+            return SignalTimeoutError(f"the callback {waiting.key!r} was not answered in time")
         case "signal":
             return SignalTimeoutError(f"signal {waiting.names[0]!r} was not answered in time (step {waiting.key!r})")
         case "children":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Generic, NoReturn, Protocol, TypeVar, overload
+from typing import Any, Generic, NoReturn, Protocol, TypeVar, get_origin, overload
 
 from bide.authoring.machine import encode
 from bide.authoring.signals import Signal
@@ -24,6 +24,7 @@ In = TypeVar("In")
 Out = TypeVar("Out")
 In_contra = TypeVar("In_contra", contravariant=True)
 Out_co = TypeVar("Out_co", covariant=True)
+NO_STEPS = frozenset({bool, int, float, str, bytes, list, tuple, set, dict})  # what an input may be
 
 
 class Workflow(Generic[In_contra, Out_co]):
@@ -65,6 +66,12 @@ class Workflow(Generic[In_contra, Out_co]):
         parameters = list(inspect.signature(fn).parameters.values())
         if not 1 <= len(parameters) <= 2:
             raise BadDefinition(f"workflow {name!r} takes {len(parameters)} parameters; write (step) or (step, input)")
+        first = annotation_of(fn, parameters[0].name)
+        if (get_origin(first) or first) in NO_STEPS:
+            raise BadDefinition(
+                f"workflow {name!r} takes the step first, and its {parameters[0].name!r} is no step; "
+                "write (step: bide.Step) or (step: bide.Step, input)"
+            )
         self.fn = fn
         self.name = name
         self.version = version

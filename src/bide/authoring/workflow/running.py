@@ -11,10 +11,12 @@ from contextvars import Context
 from typing import Any
 
 from bide.authoring.machine import encode, failure
+from bide.authoring.telling import tell
 from bide.authoring.workflow.asks import STEP_FAILED, Code
 from bide.authoring.workflow.reading import read_as
 from bide.core.commands import NewStep
 from bide.core.payloads import BadPayload
+from bide.core.records import Run
 from bide.engine import tracing
 from bide.engine.definitions import Session
 from bide.errors import BadInput, Invalid
@@ -30,8 +32,9 @@ class Runner:
     *note* gets the row to store and, where it is done, the stored result as the body gets it.
     """
 
-    def __init__(self, session: Session, note: Callable[[Code, NewStep, Any], None]) -> None:
+    def __init__(self, session: Session, run: Run, note: Callable[[Code, NewStep, Any], None]) -> None:
         self._session = session
+        self._of = run
         self._limit = session.settings.max_payload_bytes
         self._note = note
         self._running: dict[str, Code] = {}
@@ -133,6 +136,8 @@ class Runner:
             is_invalid = isinstance(error, Invalid)  # a limit, or what cannot be stored: the same again next time (F16)
             gives_up = is_invalid or not isinstance(error, Exception | asyncio.CancelledError)
             gives_up = gives_up or code.retry.gives_up(code.attempts, error)
+            becomes = f"that was try {code.attempts}, {'the last one' if gives_up else 'and there are more'}"
+            tell(self._of, code.key, error, becomes, is_final=gives_up)
             row = NewStep(
                 key=code.key,
                 kind=code.kind,

@@ -17,6 +17,7 @@ import msgspec
 
 from bide.authoring.machine import encode
 from bide.authoring.requesting import transport_name
+from bide.authoring.telling import tell_move
 from bide.authoring.workflow.answers import answer_of, decoded, is_collision, result_of, step_failed
 from bide.authoring.workflow.asks import PURE, RAISES, Code, Waiting
 from bide.authoring.workflow.children import new_child
@@ -104,7 +105,7 @@ class WorkflowTurn:
         self._outcomes = 0  # of steps that this turn ran
         self._run_in_a_row = 0  # pure code that was run at once, while the engine's loop waited
         self._loop: Loop = Straight() if workflow.is_straight else BodyLoop(self._timer)
-        self._runner = Runner(session, self._note)
+        self._runner = Runner(session, turn.run, self._note)
         self._broken: BaseException | None = None  # what ends the turn, and is nothing that the body may catch
 
     # ------------------------------------------------------------ the turn
@@ -776,6 +777,7 @@ class WorkflowTurn:
     async def _fail(self, error: BaseException) -> Turn | None:
         """An error that the body did not catch: the run is tried again by its policy, then fails (F16)."""
         move, failed = after_error(error, self.run, self._workflow.retry, self._session.ports.random())
+        tell_move(self.run, self.run.step, error, move)
         return await self._commit(move, forgets=failed, withdraws=self._give_up())
 
     async def _commit(self, move: Any, **history: Any) -> Turn | None:
