@@ -112,3 +112,28 @@ async def test_an_item_that_has_ended_is_not_handed_to_anybody(store_url: str, s
         assert (await w.client().interaction(ended.id)).claimed_by is None
         assert (await w.client().interaction(other.id)).assignee is None
         assert (await http.post(f"/v1/interactions/{other.id}/claim", json={"by": "ann"})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [("wait fail", "it was failed before"), ("timeout", "its time was up"), ("answer", "it was answered before")],
+)
+async def test_W7_what_is_done_to_a_wait_that_has_ended_is_refused_with_the_true_reason(
+    store_url: str, ending: str, said: str
+) -> None:
+    """W7, §7: 410 says how it ended, and speaks of no answer where none was sent."""
+    async with world(app, store_url) as w:
+        http = w.http()
+        run = await w.start("task")
+        [found] = await w.client().interactions(run_id=run.id)
+        await _end(w, http, ending, found, {"approved": True})
+        path = f"/v1/waits/{found.wait_id}"
+        refused = [
+            await http.post(f"{path}/fail", json={"reason": "no"}),
+            await http.post(f"{path}/cancel", json={"reason": "no"}),
+            await http.patch(path, json={"deadline": "1h"}),
+            await http.patch(path, json={"deadline": "soon"}),
+        ]
+        for each in refused:
+            assert code(each) == (410, "already_answered")
+            assert each.json()["detail"] == f"it is too late for {found.wait_id!r}: {said}"

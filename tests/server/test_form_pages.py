@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import httpx
@@ -186,6 +186,44 @@ async def test_W5_every_field_is_told_apart_and_described_whatever_it_is_called(
             "a:help": ":",
             "tab\tand\nline": True,
         }
+
+
+class Expense(msgspec.Struct):
+    who: str
+    kind: Literal["travel", "food"] = "food"
+    size: Literal["xs", "s", "m", "l", "xl", "xxl"] = "m"
+    ok: bool = True
+    no: bool = False
+    boxes: list[Literal["a", "b"]] = msgspec.field(default_factory=lambda: ["b"])
+
+
+async def test_W5_a_choice_with_a_default_is_chosen_beforehand_and_may_be_left_out(store_url: str) -> None:
+    """W5: the schema does not ask for it, so the form does not either; and the default counts, as for a text."""
+    spends, sent = bide.App("spends", store="memory://"), list[str]()
+
+    @spends.workflow("spend")
+    async def spend(step: bide.Step, input: Any) -> Any:
+        callback = await step.callback("form", timeout="1d", returns=Expense)
+        await step.run("tell", sent.append, urlsplit(callback.url).path)
+        return await callback
+
+    async with world(spends, store_url) as w:
+        http, results = w.http(), []
+        for chosen in ({}, {"data.kind": '"travel"', "data.size": '"xl"', "data.ok": "false", "data.boxes": '"a"'}):
+            run = await w.start("spend")
+            page = (await http.get(sent[-1])).text
+            answered = await http.post(sent[-1], data={"form": _nonce(page), "data.who": "ann", **chosen})
+            assert answered.status_code == 200, answered.text
+            results.append(await w.result(run.id))
+
+        chosen_before = re.findall(r'name="data.(\w+)" value="([^"]*)" checked', page)
+        assert chosen_before == [("kind", "&#34;food&#34;"), ("ok", "true"), ("no", "false")]
+        assert '<option value="&#34;m&#34;" selected>m</option>' in page
+        assert page.count(" required") == 1
+        assert results == [
+            {"who": "ann", "kind": "food", "size": "m", "ok": True, "no": False, "boxes": ["b"]},
+            {"who": "ann", "kind": "travel", "size": "xl", "ok": False, "no": False, "boxes": ["a"]},
+        ]
 
 
 def _nonce(page: str) -> str:

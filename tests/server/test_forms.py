@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, time
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -26,6 +26,8 @@ SCHEMA: dict[str, Any] = {
     "required": ["approved"],
     "properties": {
         "approved": {"type": "boolean", "default": True},
+        "sure": {"type": "boolean", "default": False},
+        "unknown": {"enum": ["small", "large"], "default": "tiny"},
         "size": {"enum": ["small", "large"], "default": "small"},
         "colours": {"type": "array", "items": {"enum": ["red", "blue"]}, "default": ["blue"]},
         "tags": {"type": "array", "items": {"type": "string"}, "default": []},
@@ -53,9 +55,11 @@ def shown(schema: Any) -> dict[str, Field]:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("approved", ""),  # T17: nothing is chosen beforehand
-        ("size", ""),
-        ("colours", ""),
+        ("approved", ""),  # T17: what must be chosen is not chosen beforehand
+        ("sure", "false"),
+        ("size", '"small"'),
+        ("unknown", ""),  # a default that nobody could choose
+        ("colours", ['"blue"']),
         ("tags", ""),
         ("lines", "one\ntwo"),
         ("amount", "0.5"),
@@ -135,11 +139,100 @@ def test_all_that_is_missing_is_said_and_what_has_no_field_is_not_forgotten() ->
     assert [field.error for field in fields] == ["Please fill this in.", "Please choose one.", "Please fill this in."]
 
 
-def test_T17_a_choice_with_a_default_is_made_all_the_same() -> None:
+def test_T17_a_choice_that_is_required_is_made_whatever_its_default() -> None:
     fields = form_of(SCHEMA, {"data.amount": ["1"]})
     assert say_what_to_choose(fields)
-    assert [field.name for field in fields if field.error] == ["data.approved", "data.size"]
-    assert not say_what_to_choose(form_of(SCHEMA, {"data.approved": ["false"], "data.size": ['"large"']}))
+    assert [field.name for field in fields if field.error] == ["data.approved"]
+    assert not say_what_to_choose(form_of(SCHEMA, {"data.approved": ["false"]}))
+
+
+def test_a_choice_that_may_be_left_out_is_left_out() -> None:
+    """W5: as a text or a number is, so that the default counts; boxes that were ticked beforehand can be emptied."""
+    fields = {field.name: field for field in form_of(SCHEMA)}
+    assert [fields[f"data.{name}"].is_optional for name in ("approved", "sure", "size", "colours")] == [
+        False,
+        *[True] * 3,
+    ]
+    assert read_form(SCHEMA, {"data.approved": ["true"], "data.size": [""]}) == {"approved": True, "colours": []}
+
+
+def test_what_must_be_there_and_may_be_null_is_null_where_it_is_left_empty() -> None:
+    """W5: the form calls it optional, so leaving it empty is an answer; of a group too."""
+    text = {"anyOf": [TEXT, {"type": "null"}]}
+    group = {"type": "object", "required": ["note"], "properties": {"note": text, "more": TEXT}}
+    schema = {
+        "type": "object",
+        "required": ["note", "sure", "in"],
+        "properties": {"note": text, "sure": {"type": ["boolean", "null"]}, "in": {"anyOf": [group, {"type": "null"}]}},
+    }
+    assert [field.is_optional for field in form_of(schema)] == [True, True, True]
+    read = read_form(schema, {"data.note": [""], "data.in.more": [""]})
+    assert read == {"note": None, "sure": None, "in": None}
+    assert problems(schema, msgspec.json.encode(read).decode()) == []
+    assert read_form(schema, {"data.in.more": ["x"]})["in"] == {"note": None, "more": "x"}
+    assert answers_untouched(schema)
+
+
+def test_boxes_that_may_be_left_out_and_have_no_default_are_left_out() -> None:
+    """W5: none of them is no list of none, which the schema may not take, and begins no group."""
+    boxes = {"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 1}
+    group = {
+        "type": "object",
+        "required": ["boxes"],
+        "properties": {"boxes": boxes, "more": {**boxes, "default": ["a"]}},
+    }
+    schema = {"type": "object", "properties": {"boxes": boxes, "in": group}}
+    assert read_form(schema, {}) == {}
+    assert read_form(schema, {"data.in.more": ['"b"']}) == {"in": {"boxes": [], "more": ["b"]}}
+    assert read_form({**schema, "required": ["boxes"]}, {}) == {"boxes": []}
+
+
+def test_boxes_are_shown_also_where_what_to_choose_from_is_defined_elsewhere() -> None:
+    """W5: as for an enum, to which schemas refer."""
+    schema = {
+        "type": "object",
+        "properties": {"colours": {"type": "array", "items": {"$ref": "#/$defs/Colour"}, "default": ["blue"]}},
+        "$defs": {"Colour": {"enum": ["red", "blue"]}},
+    }
+    colours = shown(schema)["colours"]
+    assert (colours.kind, colours.options, colours.value) == ("choices", ["red", "blue"], ['"blue"'])
+    assert read_form(schema, {"data.colours": ['"red"', '"blue"']}) == {"colours": ["red", "blue"]}
+
+
+class Address(msgspec.Struct):
+    street: str
+    number: int
+    letter: Annotated[str, msgspec.Meta(max_length=1)] | None = None
+
+
+class Person(msgspec.Struct):
+    address: Address | None = None
+    other: Address | None = None
+
+
+def test_W5_what_is_wrong_in_a_group_that_may_be_left_out_is_said_beside_its_field() -> None:
+    """W3, W5: as in one that must be there; every problem has its path."""
+    schema = schema_of(Person)
+    filled = {
+        "data.address.street": ["Main St"],
+        "data.other.street": ["x"],
+        "data.other.number": ["seven"],
+        "data.other.letter": ["abc"],
+    }
+    wrong = problems(schema, msgspec.json.encode(read_form(schema, filled)).decode())
+    assert wrong == [
+        'at $.address: "number" is a required property',
+        'at $.other.number: "seven" is not of type "integer"',
+        'at $.other.letter: "abc" is longer than 1 character',
+    ]
+    fields = form_of(schema, filled)
+    assert with_errors(fields, problems_of(tuple(wrong)))
+    assert [field.error for field in fields] == ["", ""]
+    assert [[inner.error for inner in field.fields] for field in fields] == [
+        ["", "Please fill this in.", ""],
+        ["", "Please give a whole number.", "Please write at most 1 characters."],
+    ]
+    assert problems(schema, '{"address": 7}') == ['at $.address: 7 is not of type "object"']
 
 
 @pytest.mark.parametrize(
@@ -154,6 +247,8 @@ def test_T17_a_choice_with_a_default_is_made_all_the_same() -> None:
         ({"type": ["string", "null"]}, True),
         ({"type": "object", "properties": {"note": {"type": "string"}}}, True),
         ({"type": "object", "properties": {"amount": {"type": "integer", "default": 5}}}, True),
+        ({"type": "object", "properties": {"sure": {"type": "boolean", "default": True}}}, True),
+        ({"type": "object", "properties": {"size": {"enum": [1, 2], "default": 2}}}, True),
         ({"type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]}, False),
         ({"type": "object", "properties": {"tags": {"type": "array", "items": {"enum": [1]}}}}, True),
     ],

@@ -161,6 +161,11 @@ def test_T39_reading_keys_takes_time_in_proportion_to_their_number() -> None:
         ({"Content-Type": "application/json; charset=utf-16"}, 415),
         ({}, 201),  # who says nothing means JSON: keys travel in a header of their own, so no browser can be made to
         ({"Content-Type": "application/json; charset=latin-1"}, 415),
+        ({"Content-Type": "application/json; charset=utf-8; profile=x"}, 201),
+        ({"Content-Type": 'application/json;profile="a; charset=latin-1"; Charset = "UTF-8" ; x=y'}, 201),
+        ({"Content-Type": "application/json; mycharset=latin-1"}, 201),
+        ({"Content-Type": "application/json; charset=utf-8; charset=latin-1"}, 415),
+        ({"Content-Type": "application/json; profile=x; charset='latin-1'"}, 415),
         ({"Content-Type": "application/json", "Idempotency-Key": "x" * 300}, 400),
     ],
 )

@@ -67,6 +67,14 @@ async def _event(desk: Desk) -> Prepared:
     return "/v1/events", {"name": "news.a", "data": 1}, {"name": "news.a", "data": 2}
 
 
+async def _event_then_one_with_id(desk: Desk) -> Prepared:
+    return "/v1/events", {"name": "news.a", "data": 1}, {"name": "news.a", "data": 1, "id": desk.fresh()}
+
+
+async def _event_with_id_then_one_without(desk: Desk) -> Prepared:
+    return "/v1/events", {"name": "news.a", "data": 1, "id": desk.fresh()}, {"name": "news.a", "data": 1}
+
+
 async def _event_with_id(desk: Desk) -> Prepared:
     return "/v1/events", {"name": "news.a", "id": desk.fresh()}, {"name": "news.a", "id": desk.fresh()}
 
@@ -128,6 +136,8 @@ POSTS: list[tuple[str, Prepare]] = [
     (f"{RUN}/retry", _retry_held),
     ("/v1/events", _event),
     ("/v1/events", _event_with_id),
+    ("/v1/events", _event_then_one_with_id),
+    ("/v1/events", _event_with_id_then_one_without),
     (f"{ASKED}/complete", _answer),
     (f"{ASKED}/claim", _claim),
     (f"{ASKED}/release", _release),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from math import inf, nan
 from typing import Any
 
 import httpx
@@ -218,3 +220,173 @@ async def test_F7_an_answer_is_held_over_http_too(hold: Any) -> None:
         assert await w.unused() == []
         await w.advance("1m")
         assert [kept.reason for kept in await w.unused()] == ["expired"]
+
+
+Call = Callable[[Any], Awaitable[Any]]
+BEFORE = timedelta(days=-1)
+HALF = "\ud800"  # of a pair: no UTF-8 can carry it
+LONG = "x" * 70_000  # longer than any URL
+NOBODY = "run_01b8dac5b40000000000000000000000"
+
+WRONG_DATA: dict[str, Call] = {
+    "complete with NaN": lambda client: client.complete("zz", nan),
+    "complete with an object": lambda client: client.complete("zz", object()),
+    "complete with half a pair": lambda client: client.complete("zz", HALF),
+    "answer with NaN": lambda client: client.answer("zz", nan),
+    "signal with a large number": lambda client: client.signal("zz", "n", 2**64),
+    "signal with a large number, told": lambda client: client.signal("zz", "n", 2**64, check=False),
+    "signals with NaN": lambda client: client.signal_many([bide.SignalTo("zz", "n", nan)]),
+    "start with NaN": lambda client: client.start("order", nan),
+    "start or signal with NaN": lambda client: client.start_or_signal(
+        "order", correlation_key="k", name="n", payload=nan
+    ),
+    "emit an object": lambda client: client.emit("a", object()),
+    "cancel for an object": lambda client: client.cancel(NOBODY, reason=HALF),
+}
+WRONG_TIMES: dict[str, Call] = {
+    "hold until before": lambda client: client.complete("zz", 1, hold=BEFORE),
+    "hold for ever": lambda client: client.complete("zz", 1, hold=inf),
+    "hold for NaN": lambda client: client.complete("zz", 1, hold=nan),
+    "hold for no time": lambda client: client.complete("zz", 1, hold=0),
+    "hold for true": lambda client: client.complete("zz", 1, hold=True),
+    "hold for an object": lambda client: client.complete("zz", 1, hold=object()),
+    "delay until before": lambda client: client.start("order", delay=BEFORE),
+    "delay for ever": lambda client: client.start("order", delay=inf),
+    "delay by a text": lambda client: client.start("order", delay="soon"),
+    "delay of a signal": lambda client: client.start_or_signal("order", correlation_key="k", name="n", delay=BEFORE),
+    "result before": lambda client: client.result(NOBODY, timeout=BEFORE),
+    "older than what comes": lambda client: client.waits(older_than=BEFORE),
+    "deadline before": lambda client: client.update_wait(NOBODY.replace("run_", "wait_") + "_1", deadline=BEFORE),
+    "deadline at infinity": lambda client: client.update_wait(NOBODY.replace("run_", "wait_") + "_1", deadline=inf),
+}
+
+
+def named(method: str, name: str, *more: Any) -> Call:
+    return lambda client: getattr(client, method)(name, *more)
+
+
+WRONG_NAMES: dict[str, Call] = {
+    f"{method} {name[:6]!r}": named(method, name, *more)
+    for method, more in {
+        "get": (), "cancel": (), "result": (), "retry": (), "inbox": (), "steps": (), "ledger": (), "progress": (),
+        "explain": (), "wait": (), "heartbeat": (), "fail_wait": ("r",), "interaction": (), "claim": ("ann",),
+        "retry_dead_letter": (), "discard_dead_letter": (), "readdress": (NOBODY,), "answer": (1,),
+        "complete": (1,), "signal": ("n",),
+    }.items()
+    for name in ("", HALF, LONG, "a\nb", f"run_{HALF}", f"run_{LONG}", ".", "..", "...", "a/../b", "?", "%2E", "+ &")
+}  # fmt: skip
+WRONG_FILTERS: dict[str, Call] = {
+    "a long key": lambda client: client.runs(correlation_key=LONG),
+    "half a definition": lambda client: client.runs(definition=HALF),
+    "tags that are none": lambda client: client.runs(tags=7),
+    "waits of half a run": lambda client: client.waits(run_id=HALF),
+    "waits of a long run": lambda client: client.waits(run_id=LONG),
+    "interactions of half a run": lambda client: client.interactions(run_id=HALF),
+    "half a kind": lambda client: client.waits(kind=HALF),
+    "half a channel": lambda client: client.interactions(channel=HALF),
+    "a number as a key": lambda client: client.start("order", correlation_key=7),
+    "a number as a target": lambda client: client.signal(7, "n"),
+    "a number as a run": lambda client: client.get(7),
+    "texts as a priority": lambda client: client.start("order", priority="high"),
+}
+
+
+async def came_of(call: Call, client: Any) -> Any:
+    try:
+        return await call(client)
+    except Exception as error:
+        return type(error)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(call, id=name)
+        for calls in (WRONG_DATA, WRONG_TIMES, WRONG_NAMES, WRONG_FILTERS)
+        for name, call in calls.items()
+    ],
+)
+async def test_a_wrong_call_is_the_same_error_over_http(call: Call) -> None:
+    """§12: the same methods; what httpx, a URL or JSON cannot carry is refused as the client in process does."""
+    async with world(app) as w:
+        here, there = await came_of(call, w.client()), await came_of(call, remote(w))
+
+        if isinstance(here, bide.Receipt):
+            assert (there.outcome, bool(there.reason)) == (here.outcome, bool(here.reason)) == ("invalid", True)
+        else:
+            assert there is here
+            assert issubclass(here, bide.BideError)
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "key"), [("", "x", None), ("wait_1", "x", None), ("a", "", None), ("a", "x", "")]
+)
+async def test_S10_a_signal_that_is_wrong_itself_is_not_said_to_have_a_payload_that_does_not_fit(
+    target: str, name: str, key: str | None
+) -> None:
+    async with world(app) as w:
+        await w.start("order", correlation_key="a")
+        said = []
+        for client in (w.client(), remote(w)):
+            with pytest.raises(bide.BadInput) as raised:
+                await client.signal(target, name, None, key)
+            said.append(str(raised.value))
+        assert said[0] == said[1]
+        assert "cannot be used" in said[0] or "bide's own" in said[0]
+        assert "declared type" not in said[0]
+
+
+@pytest.mark.parametrize("name", [".", "..", "...", "a/../b", "%2E%2E"])
+async def test_an_id_of_dots_is_reached_over_http(store_url: str, name: str) -> None:
+    """§12, S2: dots in a path lead elsewhere, so they are quoted."""
+    async with world(app, store_url) as w:
+        client = remote(w)
+        run = await client.start("order", correlation_key=name)
+        assert (await client.get(name)).id == run.id
+        assert (await client.complete(name, 1, hold="1h")).outcome == "queued"
+        assert (await client.signal(name, "paid")).run_id == run.id
+
+
+@pytest.mark.parametrize("form", ["in process", "over HTTP"])
+async def test_S7_a_dedup_conflict_names_its_key(store_url: str, form: str) -> None:
+    """S7: of a signal id, an interaction and a wait, as of a signal."""
+    async with world(app, store_url) as w:
+        client = w.client() if form == "in process" else remote(w)
+        run = await client.start("outreach")
+        task = await client.start("task")
+        await w.settle()
+        [interaction] = await client.interactions(run_id=task.id)
+        for target in (f"approval-{run.id}", interaction.id):
+            await client.answer(target, {"approved": True}, dedup_key="evt-1")
+        for target in (f"approval-{run.id}", interaction.id, interaction.wait_id):
+            with pytest.raises(bide.DedupConflict, match="dedup key 'evt-1' was used") as raised:
+                await client.answer(target, {"approved": False}, dedup_key="evt-1")
+            assert raised.value.dedup_key == "evt-1"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:abc", "http://127.0.0.1:99999", "http://a\nb", "http://", "http://:80", "http://a:0",
+        "http://a b", "http://[::1", "http://a..b", f"http://{'a' * 64}.example", "http://\ud800", "http://a/\ud800",
+        "http://xn--a", "http://a:-1", "http://a?x=1", "http://a#x", f"http://{'a' * 70_000}", "ftp://a", "a", "",
+    ],
+    ids=lambda url: ascii(url[:30]),
+)  # fmt: skip
+def test_a_url_that_leads_nowhere_is_refused_before_anything_is_sent(url: str) -> None:
+    """BadConfiguration, as every setting that cannot be used."""
+    with pytest.raises(bide.BadConfiguration, match=r"^url .*write it as"):
+        bide.Client(url, "bide_ws_x")
+
+
+@pytest.mark.parametrize("key", ["é", "a\nb", "a\n", " a", "a b", "a\0", "\ud800"], ids=ascii)
+def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(bide.BadConfiguration, match=r"^key ") as raised:
+        bide.Client("http://bide.test", key)
+    assert key not in str(raised.value).removeprefix("key ")
+
+
+@pytest.mark.parametrize("url", ["http://a", "https://a:8080/flows/", "http://[::1]:80", "http://ü.example/x"])
+async def test_a_url_that_leads_somewhere_is_taken(url: str) -> None:
+    async with bide.Client(url, "bide_ws_x") as client:
+        assert client.url == url.rstrip("/")

@@ -374,17 +374,18 @@ async def test_W5_everything_that_was_left_out_is_asked_for_at_once(store_url: s
 
 @pytest.mark.parametrize("kind", ["default", "anything", "nothing needed"])
 async def test_T17_pressing_the_button_alone_decides_nothing(store_url: str, kind: str) -> None:
-    """Also where everything has a default, or anything would be an answer."""
+    """Also where everything has a default, which is chosen beforehand, or anything would be an answer."""
     async with world(app, store_url) as w:
         run = await w.start("pressed", kind)
         path, http = urlsplit(SEEN[kind]).path, anonymous(w)
         page = (await http.get(path)).text
-        assert " checked" not in page
-        pressed = await http.post(path, data=fields(page))
-        assert pressed.status_code == 422
+        assert page.count(" checked") == (1 if kind == "default" else 0)
+        shown = {"data.approved": "true"} if kind == "default" else {}
+        for sent in ({}, shown):
+            assert (await http.post(path, data={**fields(page), **sent})).status_code == 422
         assert (await w.get(run.id)).status == "waiting"
-        chosen = {"data.approved": "false"} if kind == "default" else {"confirm": "yes"}
-        assert (await http.post(path, data={**fields(page), **chosen})).status_code == 200
+        chosen = {"data.approved": "false"} if kind == "default" else {}
+        assert (await http.post(path, data={**fields(page), **chosen, "confirm": "yes"})).status_code == 200
         assert await w.result(run.id) == {
             "default": {"approved": False, "reason": ""}, "anything": None, "nothing needed": {"note": "x"},
         }[kind]  # fmt: skip
@@ -506,3 +507,211 @@ async def test_a_form_of_another_site_or_without_our_page_is_refused(store_url: 
         assert "Please choose one." in clicked.text
         await reach(w, run_id)
         assert await w.result(run_id) is True
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://[", "http://[::1", "//", "bide.test", "", "http://\u2100.example", "http://"]
+)
+async def test_T18_an_origin_that_is_none_is_foreign(store_url: str, origin: str) -> None:
+    """T18, H3: what no browser would send is refused like another site's, and is no failure of ours."""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w)
+        http = anonymous(w)
+        filled = {**fields((await http.get(path)).text), "data.approved": "true"}
+
+        refused = await http.post(path, data=filled, headers=[(b"Origin", origin.encode())])
+
+        assert (refused.status_code, "from another site" in refused.text) == (403, True)
+        await reach(w, run_id)
+        assert (await w.get(run_id)).status == "waiting"
+
+
+@pytest.mark.parametrize("nonce", ["%C3%A9", "%F0%9F%98%80", "%00", "", "0" * 32])
+async def test_T18_a_form_with_another_nonce_is_refused_whatever_it_is_made_of(store_url: str, nonce: str) -> None:
+    """T18, H3: also where it is not ASCII."""
+    async with world(app, store_url) as w:
+        _, path = await link(w)
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+
+        refused = await anonymous(w).post(path, content=f"form={nonce}&data.approved=true", headers=headers)
+
+        assert (refused.status_code, "not the one of this page" in refused.text) == (403, True)
+
+
+NOTHING_IN_IT = (
+    'the answer cannot be taken out of the body with the expression data.object: there is no "object" where it looks'
+)
+
+
+async def test_W3_a_body_that_no_answer_can_be_taken_out_of_is_rejected_like_one_that_does_not_fit(
+    store_url: str,
+) -> None:
+    """W3, W7, S10, S12: 422 that says what was looked for; in the ledger, among the unused, counted."""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w, "payment")
+        http = anonymous(w)
+
+        refused = await http.post(path, json={"type": "done"})
+
+        assert code(refused) == (422, "invalid")
+        assert refused.json()["errors"] == [{"path": "$", "message": NOTHING_IN_IT}]
+        [receipt] = refused.json()["receipts"]
+        assert (receipt["outcome"], receipt["run_id"], receipt["problems"]) == (
+            "invalid", run_id, [f"at $: {NOTHING_IN_IT}"],
+        )  # fmt: skip
+        [noted] = [entry for entry in await w.ledger(run_id) if entry.name == "await_answer_rejected"]
+        assert noted.data["problems"] == [f"at $: {NOTHING_IN_IT}"]
+        [kept] = await w.client().unused()
+        assert (kept.reason, kept.payload, kept.target) == ("invalid_payload", {"type": "done"}, receipt["wait_id"])
+        dropped = 'bide_await_completion_dropped_total{reason="invalid_payload"} 1.0'
+        assert dropped in (await w.http().get("/metrics")).text
+        assert (await http.post(path, json={"type": "done", "object": {"approved": True}})).status_code == 200
+        assert await w.result(run_id) is True
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_H1_a_link_that_is_closed_is_410_also_where_no_answer_can_be_taken_out(
+    store_url: str, is_late: bool
+) -> None:
+    """H1, W7, S12: 410 goes before 422, and what came is kept as what came too late."""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w, "payment")
+        http = anonymous(w)
+        if is_late:
+            await w.advance("1d")
+        else:
+            await http.post(path, json={"type": "done", "object": {"approved": True}})
+
+        refused = await http.post(path, json={"type": "done"})
+
+        assert code(refused) == (410, "gone")
+        assert [each["outcome"] for each in refused.json()["receipts"]] == ["late"]
+        [kept] = await w.client().unused()
+        assert kept.reason == ("timed_out" if is_late else "already_completed")
+        assert "await_answer_rejected" not in [entry.name for entry in await w.ledger(run_id)]
+
+
+async def test_T12_so_many_bodies_a_minute_that_no_answer_can_be_taken_out_of_are_429(store_url: str) -> None:
+    """T12: they count as answers that do not fit."""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w, "payment")
+        http = anonymous(w)
+
+        tries = [await http.post(path, json={"type": "done"}) for _ in range(MISFITS + 1)]
+
+        assert [response.status_code for response in tries] == [422] * MISFITS + [429]
+        noted = [entry for entry in await w.ledger(run_id) if entry.name == "await_answer_rejected"]
+        assert len(noted) == MISFITS
+        assert (await http.post(path, json={"type": "done", "object": {"approved": True}})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("extract", "said"),
+    [
+        ("data.list[3]", "index out of bounds: 3"),
+        ("data.text + 1", "Unsupported operation: string + int"),
+        ("data.object.id", 'there is no "object" where it looks'),
+        ("1.0 / 0.0", "what it makes of it cannot be kept: inf is not JSON"),
+        ("18446744073709551615u", "what it makes of it cannot be kept: the number is out of range"),
+    ],
+)
+async def test_W3_what_an_expression_makes_of_a_body_must_be_something_that_can_be_kept(
+    store_url: str, extract: str, said: str
+) -> None:
+    """W3, H1: else it is 422 on a link that is open, and 410 on one that is not."""
+    makes, sent = bide.App("makes", store="memory://"), list[str]()
+
+    @makes.workflow("make")
+    async def make(step: bide.Step, input: Any) -> Any:
+        cb = await step.callback("made", timeout="1d", extract=f"has(data.ok) ? data.ok : {extract}")
+        await step.run("send", sent.append, urlsplit(cb.url).path)
+        return await cb
+
+    async with world(makes, store_url) as w:
+        run, http = await w.start("make"), anonymous(w)
+        body = {"list": [], "text": "x"}
+        refused = await http.post(sent[0], json=body)
+        taken = await http.post(sent[0], json={"ok": 1})
+        late = await http.post(sent[0], json=body)
+
+        assert code(refused) == (422, "invalid")
+        assert f"{extract}: {said}" in refused.json()["errors"][0]["message"]
+        assert "await_answer_rejected" in [entry.name for entry in await w.ledger(run.id)]
+        assert (taken.status_code, code(late)) == (200, (410, "gone"))
+
+
+async def test_S10_a_refused_answer_comes_with_its_receipt(store_url: str) -> None:
+    """S10: 422 and 410 of a link say what a delivery with a key is told: outcome, reason, run and wait."""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w)
+        await reach(w, run_id)
+        http = anonymous(w)
+        wrong = await http.post(path, json={"approved": 7})
+        await http.post(path, json={"approved": True})
+        other = await http.post(path, json={"approved": False})
+        late_id, late_path = await link(w, "payment", "bob")
+        await w.advance("1d")
+        late = await http.post(late_path, json={"type": "done", "object": {"approved": True}})
+
+        told = [response.json()["receipts"] for response in (wrong, other, late)]
+        assert [(each["outcome"], each["run_id"]) for [each] in told] == [
+            ("invalid", run_id), ("conflict", run_id), ("late", late_id),
+        ]  # fmt: skip
+        assert told[0][0]["problems"] == ['at $.approved: 7 is not of type "boolean"']
+        assert told[2][0]["reason"] == "timed_out"
+
+
+@pytest.mark.parametrize(
+    ("ending", "detail", "said"),
+    [
+        ("fail", "the wait was failed before an answer came", "This was closed before an answer came."),
+        ("cancel", "nobody waits for this answer any more", "This answer is not needed any more."),
+    ],
+)
+async def test_W7_the_link_of_a_wait_that_an_operator_ended_says_so(
+    store_url: str, ending: str, detail: str, said: str
+) -> None:
+    """W7, law 9: nobody answered, and so nobody is told that somebody did."""
+    async with world(app, store_url) as w:
+        run_id, path = await link(w, "form")
+        http = anonymous(w)
+        nonce = fields((await http.get(path)).text)
+        [wait] = await w.waits(run_id=run_id)
+        assert (await w.http().post(f"/v1/waits/{wait.id}/{ending}", json={"reason": "no more"})).status_code == 200
+
+        sent = await http.post(path, json={"name": "Ann"})
+        pages = [await http.get(path), await http.post(path, data={**nonce, **FILLED})]
+
+        assert code(sent) == (410, "gone")
+        assert detail in sent.json()["detail"]
+        for page in pages:
+            assert (page.status_code, said in page.text, "answered" in page.text) == (410, True, False)
+
+
+async def test_H1_a_form_with_a_character_that_cannot_be_kept_is_410_on_a_used_link(store_url: str) -> None:
+    """H1, H3: what stands in the way goes before what is wrong with the data."""
+    async with world(app, store_url) as w:
+        _, path = await link(w)
+        http = anonymous(w)
+        filled = {**fields((await http.get(path)).text), "data.approved": "true", "data.reason": "a\0b"}
+        open_ = await http.post(path, data=filled)
+        await http.post(path, json={"approved": True})
+
+        used = await http.post(path, data=filled)
+
+        assert (open_.status_code, "cannot be kept" in open_.text) == (422, True)
+        assert (used.status_code, "the first answer stands" in used.text) == (410, True)
+
+
+@pytest.mark.parametrize("length", [530_000, 700_000])
+async def test_W5_an_answer_that_is_too_long_is_said_in_words_for_people(store_url: str, length: int) -> None:
+    """W5: 413 without a path, a number of bytes or the name of a setting."""
+    async with world(app, store_url) as w:
+        _, path = await link(w)
+        http = anonymous(w)
+        filled = {**fields((await http.get(path)).text), "data.approved": "true", "data.reason": "x" * length}
+
+        refused = await http.post(path, data=filled)
+
+        assert (refused.status_code, "Your answer is too long" in refused.text) == (413, True)
+        assert not re.search(r"\$|bytes|payload", refused.text.partition("<main>")[2])

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 import bide
+from bide import errors
 from bide.client import remote
 from bide.client.remote import RemoteClient
 from bide.core.access import SCOPES, Key, key_hash, new_key
@@ -138,6 +139,10 @@ async def deliveries(s: Script, check: bool) -> None:
     await s.note("complete invalid", "complete", name, WRONG, check=check)
     await s.note("complete", "complete", name, YES, check=check)
     await s.note("complete late", "complete", name, YES, check=check)
+    name = s.fresh()
+    await s.run("gate", name)
+    for label, data in (("first", YES), ("again", YES), ("otherwise", NO)):
+        await s.note(f"complete {label}", "complete", name, data, dedup_key="key-1", check=check)
     await s.note("complete unknown", "complete", "nobody", YES, check=check)
     await s.note("complete bad name", "complete", "run_1", YES, check=check)
     name = s.fresh()
@@ -148,6 +153,8 @@ async def deliveries(s: Script, check: bool) -> None:
     key = (await s.app.client().get(run)).correlation_key
     for label, payload in (("first", 1), ("again", 1), ("otherwise", 2)):
         await s.note(f"signal {label}", "signal", run, "seen", payload, "key-1", check=check)
+    await s.note("signal to no name", "signal", "", "seen", check=check)
+    await s.note("signal under no key", "signal", run, "seen", 1, "", check=check)
     await s.note("signal by key", "signal", key, bide.Signal("seen", int), 7, check=check)
     await s.note("signal without a name", "signal", run, "", check=check)
     await s.note("signal that is declared", "signal", run, "paid", WRONG, check=check)
@@ -174,6 +181,9 @@ async def deliveries(s: Script, check: bool) -> None:
     await s.note("answer wait otherwise", "answer", wait, NO, "ann", check=check)
     await s.note("answer unknown", "answer", NO_TASK, NO, "ann", check=check)
     await s.note("answer unknown wait", "answer", NO_WAIT, NO, "ann", check=check)
+    task, _ = await s.task()
+    for label, data in (("first", YES), ("again", YES), ("otherwise", NO)):
+        await s.note(f"answer with a key, {label}", "answer", task, data, "ann", "key-1", check=check)
     task, _ = await s.task("given")
     await s.note("answer of another", "answer", task, YES, "bob", check=check)
     event = s.fresh()
@@ -205,6 +215,11 @@ async def runs(s: Script) -> None:
     await s.note("by a status that is none", "runs", status="happy")
     await s.note("after a cursor that is none", "runs", cursor="x")
     await s.note("too many", "runs", limit=0)
+    for name in ("", ".", "..", "/", "x" * 70_000):
+        await s.note(f"get {name[:2]!r}", "get", name)
+    dots = await s.run("order", correlation_key="..")
+    await s.note("get what is called by dots", "get", "..")
+    await s.app.client().cancel(dots)
     await s.note("get nothing", "get", NO_RUN)
     for method in ("ledger", "steps", "inbox", "progress", "explain", "cancel", "retry", "result"):
         await s.note(f"{method} of nothing", method, NO_RUN)
@@ -376,6 +391,77 @@ async def test_an_answer_that_is_none_of_bides_is_an_error_of_bides(content: byt
     for status in (302, 400, 404, 500):
         with pytest.raises(bide.BideError):
             await answering(httpx.Response(status, content=content)).get("run_1")
+
+
+EVERY_CALL: dict[str, tuple[Any, ...]] = {
+    "runs": (), "waits": (), "interactions": (), "unused": (), "dead_letters": (),
+    "get": (NO_RUN,), "ledger": (NO_RUN,), "steps": (NO_RUN,), "inbox": (NO_RUN,), "progress": (NO_RUN,),
+    "explain": (NO_RUN,), "result": (NO_RUN,), "cancel": (NO_RUN,), "retry": (NO_RUN,), "start": ("order",),
+    "signal": (NO_RUN, "paid"), "signal_many": ([bide.SignalTo(NO_RUN, "paid")],), "complete": ("x",),
+    "answer": (NO_TASK,), "emit": ("news",), "readdress": ("msg_1", NO_RUN), "wait": (NO_WAIT,),
+    "interaction": (NO_TASK,), "claim": (NO_TASK, "ann"), "fail_wait": (NO_WAIT, "r"), "heartbeat": (NO_WAIT,),
+}  # fmt: skip
+LISTS = ("runs", "waits", "interactions", "unused", "dead_letters", "ledger", "steps", "inbox")
+DELIVERIES = ("signal", "signal_many", "complete", "answer", "emit", "readdress")
+
+
+def garbled(status: int = 200) -> httpx.Response:
+    """An answer that says it is compressed, and is not."""
+    body = httpx.ByteStream(b"not gzip")
+    return httpx.Response(status, headers={"Content-Encoding": "gzip"}, stream=body)
+
+
+@pytest.mark.parametrize("method", EVERY_CALL)
+async def test_an_answer_that_cannot_be_unpacked_is_an_error_of_bides(method: str) -> None:
+    for status in (200, 404, 503):
+        with pytest.raises(bide.BideError, match="no answer of bide's"):
+            await getattr(answering(garbled(status)), method)(*EVERY_CALL[method])
+
+
+@pytest.mark.parametrize("method", LISTS)
+async def test_items_that_are_none_are_an_error_of_bides(method: str) -> None:
+    wrong: list[Any] = [[1], [{}], [{"id": 7}], 7]
+    for items in wrong:
+        with pytest.raises(bide.BideError, match="no answer of bide's"):
+            await getattr(answering(httpx.Response(200, json={"items": items})), method)(*EVERY_CALL[method])
+
+
+@pytest.mark.parametrize("method", DELIVERIES)
+async def test_receipts_that_are_none_are_an_error_of_bides(method: str) -> None:
+    """S10: also where the receipts of others can be read."""
+    wrong: list[Any] = [[7], [{}], [{"outcome": 7}], 7]
+    for receipts in wrong:
+        problem = {"code": "conflict", "detail": "no", "receipts": receipts}
+        for check in (True, False):
+            call = getattr(answering(httpx.Response(409, json=problem)), method)
+            with pytest.raises(errors.Conflict, match="no answer of bide's"):
+                await call(*EVERY_CALL[method], check=check)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        {"errors": [{}]}, {"errors": [7]}, {"facts": 7}, {"facts": {"run_id": [], "run_status": {}}},
+        {"error": "DefinitionNotFound", "facts": {"name": 7}}, {"error": "RunIsFinal", "facts": {"run_id": 7}},
+        {"error": "ItemsRejectedError", "facts": {"step": "s", "rejected": [[1, 2, 3]], "items": 1}},
+        {"error": "LanguageError", "facts": {"problems": 7}}, {"error": "BideError"}, {"error": "os"},
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_a_problem_that_is_odd_is_an_error_of_bides_that_can_be_shown(problem: dict[str, Any]) -> None:
+    for status in (404, 409, 422, 500):
+        with pytest.raises(bide.BideError) as raised:
+            await answering(httpx.Response(status, json={"code": "odd", "detail": "no", **problem})).get("run_1")
+        assert str(raised.value)
+
+
+@pytest.mark.parametrize("content", [b'{"detail": "Not Found"}', b"<html>404</html>", b"", b"404 page not found"])
+async def test_where_no_bide_answers_the_error_says_that_the_path_may_be_missing(content: bytes) -> None:
+    """H4: the API may be mounted below a path, which a URL is easily written without."""
+    for method in ("runs", "get", "signal"):
+        with pytest.raises(errors.NotFound, match=r"no bide API answers at http://bide\.test.*mounted") as raised:
+            await getattr(answering(httpx.Response(404, content=content)), method)(*EVERY_CALL[method])
+        assert not isinstance(raised.value, (bide.RunNotFound, bide.NoTarget))
 
 
 @pytest.mark.parametrize("said", ["0", "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:28:00", "soon", "-1", ""])

@@ -94,6 +94,31 @@ async def test_a_collision_is_409_until_the_run_is_named(store_url: str, way_in:
         assert await w.result(first) == 1
 
 
+async def test_after_a_collision_wrong_data_for_the_run_that_is_named_is_422(store_url: str, way_in: WayIn) -> None:
+    """F5, H1: it was said which run is meant. Another run than the holder is not waited for by anybody."""
+    narrow = bide.App("narrow", store="memory://")
+
+    @narrow.workflow("narrow")
+    async def wait(step: bide.Step, input: Any) -> Any:
+        return await step.wait_for_signal("gate", signal="narrow", timeout="48h", returns=int)
+
+    async with world(narrow, store_url) as w, way_in(w) as client:
+        http, path = client(), "/v1/signals/narrow/complete"
+        holder, other = await outreach(http, "narrow"), await outreach(http, "narrow")
+
+        wrong = await http.post(path, json={"data": "x", "run_id": holder})
+        odd = await http.post(path, json={"data": 1, "run_id": holder, "dedup_key": 7})
+        unnamed = await http.post(path, json={"data": "x"})
+        foreign = [await http.post(path, json={"data": data, "run_id": other}) for data in (1, "x")]
+
+        assert code(wrong) == (422, "invalid")
+        assert wrong.json()["errors"] == [{"path": "$", "message": '"x" is not of type "integer"'}]
+        assert code(odd) == (422, "invalid")
+        assert code(unnamed) == (409, "signal_collision")
+        assert [code(each) for each in foreign] == [(404, "no_target")] * 2
+        assert (await http.post(path, json={"data": 1, "run_id": holder})).status_code == 200
+
+
 async def test_one_signal_id_in_two_workspaces_is_two_signals(store_url: str, way_in: WayIn) -> None:
     """F5: an id is unique in its workspace, and an answer reaches the run of its own."""
     async with world(app, store_url) as w, way_in(w) as client:

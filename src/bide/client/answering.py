@@ -59,7 +59,7 @@ class Answering(Door):
             raise Forbidden(signal_id, receipt.reason)
         assert isinstance(receipt, Receipt)
         if check:
-            raise_refused_answer(receipt, signal_id)
+            raise_refused_answer(receipt, signal_id, dedup_key)
         return receipt
 
 

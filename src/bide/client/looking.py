@@ -96,8 +96,9 @@ class Looking(Door):
             check_choice(status, get_args(WaitStatus), "status")
         name = definition_name(definition) if definition is not None else None
         texts = {"definition": name, "kind": kind, "channel": channel, "assignee": assignee, "group": group}
+        texts["run_id"] = run_id
         given: dict[str, Any] = {what: check_text(text, what) for what, text in texts.items() if text is not None}
-        wanted = WaitFilter(workspace=self.workspace, run_id=run_id, status=status, opened_before=before, **given)
+        wanted = WaitFilter(workspace=self.workspace, status=status, opened_before=before, **given)
         rows = await runtime.store.waits(wanted, after=after_wait(cursor), limit=check_limit(limit))
         following = f"{rows[-1].run_id}/{rows[-1].no}" if len(rows) == limit else None
         return Page([wait_info(row) for row in rows], following)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict, Unpack
 
 from msgspec.structs import replace
@@ -255,17 +255,21 @@ def _amend(deadline: Any, assignee: Any, group: Any) -> Amend:
     assigns = assignee is not UNCHANGED or group is not UNCHANGED
     if not moves and not assigns:
         raise BadInput("nothing is to be changed: give deadline=, assignee= or group=")
-    try:
-        until = parse_timeout(deadline) if moves else None
-    except BadDuration as error:
-        raise BadInput(f"deadline={deadline!r}: {error}") from error
     return Amend(
         moves=moves,
-        deadline=until,
+        deadline=check_deadline(deadline) if moves else None,
         assigns=assigns,
         assignee=_person(assignee, "assignee") if assignee is not UNCHANGED else None,
         group=_person(group, "group") if group is not UNCHANGED else None,
     )
+
+
+def check_deadline(deadline: Any) -> timedelta | datetime | None:
+    """A deadline as it is kept; None where there is none."""
+    try:
+        return parse_timeout(deadline)
+    except BadDuration as error:
+        raise BadInput(f"deadline={deadline!r}: {error}") from error
 
 
 Open = tuple[str, str, Sequence[str], Mapping[str, Any]]  # id, kind, names and details of an open wait

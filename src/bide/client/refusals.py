@@ -19,6 +19,8 @@ from bide.errors import (
 def raise_refusal(receipt: Receipt, target: str, dedup_key: str | None) -> None:
     if receipt.outcome == "no_target":
         raise NoTarget(target, receipt.reason)
+    if receipt.outcome == "invalid" and receipt.message_id is None:  # the call was wrong, and became no message
+        raise BadInput(receipt.reason or f"the signal for {target!r} cannot be taken")
     if receipt.outcome == "invalid":
         raise BadInput(f"the payload for {target} does not fit the signal's declared type: {receipt.reason}")
     if receipt.outcome == "conflict":
@@ -30,7 +32,7 @@ def raise_refused_event(receipt: EventReceipt) -> None:
         raise DedupConflict(receipt.id)
 
 
-def raise_refused_answer(receipt: Receipt, signal_id: str) -> None:
+def raise_refused_answer(receipt: Receipt, signal_id: str, dedup_key: str | None = None) -> None:
     match receipt.outcome:
         case "no_target":
             raise SignalNotFound(signal_id)
@@ -39,7 +41,7 @@ def raise_refused_answer(receipt: Receipt, signal_id: str) -> None:
         case "late":
             raise AlreadyAnswered(signal_id, receipt.reason or "")
         case "conflict" if receipt.reason == "dedup_conflict":
-            raise DedupConflict("", receipt.message_id)
+            raise DedupConflict(dedup_key or "", receipt.message_id)
         case "conflict":
             raise SignalCollisionError(
                 signal_id, receipt.run_id or "", "say which run is meant, with run_id= or `--run`"
@@ -48,7 +50,7 @@ def raise_refused_answer(receipt: Receipt, signal_id: str) -> None:
             return
 
 
-def raise_refused_task(receipt: Receipt, target: str) -> None:
+def raise_refused_task(receipt: Receipt, target: str, dedup_key: str | None = None) -> None:
     match receipt.outcome:
         case "no_target":
             raise WaitNotFound(target, receipt.reason)
@@ -57,7 +59,7 @@ def raise_refused_task(receipt: Receipt, target: str) -> None:
         case "late":
             raise AlreadyAnswered(target, receipt.reason or "")
         case "conflict" if receipt.reason == "dedup_conflict":
-            raise DedupConflict("", receipt.message_id)
+            raise DedupConflict(dedup_key or "", receipt.message_id)
         case "conflict":
             raise ConflictingAnswer(target, receipt.reason or "")
         case _:

@@ -13,33 +13,34 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack
 from urllib.parse import quote
 
 import msgspec
 
 from bide import errors
-from bide.authoring.checks import check_key
+from bide.authoring.checks import MAX_NAME, check_key, check_tags, is_name, shown
 from bide.authoring.context import Received
 from bide.authoring.machine import definition_name, encode
 from bide.authoring.signals import Signal, signal_name
 from bide.client.answering import check_reason
 from bide.client.door import PAGE, duration
 from bide.client.handle import Run
-from bide.client.operating import UNCHANGED, Where, answer_each, check_where, needed, would_take
+from bide.client.operating import UNCHANGED, Where, answer_each, check_deadline, check_where, needed, would_take
 from bide.client.progress import Progress
 from bide.client.refusals import raise_refusal, raise_refused_answer, raise_refused_event, raise_refused_task
+from bide.client.signalling import run_meant
 from bide.client.starting import check_if_exists
 from bide.client.tasks import named_by
 from bide.core.commands import EventReceipt, Receipt
-from bide.core.durations import Duration, Forever, Timeout, format_duration
+from bide.core.durations import Duration, Timeout, format_duration
 from bide.core.payloads import encode_payload
 from bide.core.records import FINAL, RunId, RunStatus, run_of_wait
 from bide.core.records import Run as RunRow
 from bide.engine import tracing
 from bide.engine.ports import Ports
 from bide.engine.trust import trust
-from bide.errors import BadConfiguration, BideError, RunTimeoutError, Unavailable
+from bide.errors import BadConfiguration, BadInput, BideError, RunTimeoutError, Unavailable
 from bide.views import (
     DeadLetterInfo,
     Explanation,
@@ -67,10 +68,24 @@ AGAIN = frozenset({408, 429, 502, 503, 504})
 NO_LIMIT = 2**31
 AT_ONCE = 8  # of requests that one call makes
 ASKED_FOR = ("target", "run_id", "id")  # what errors call that which is not there
+DOTS = {".": "%2E", "..": "%2E%2E"}  # as they are, they lead to another path
+PORTS = range(1, 65_536)
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class Server(Unavailable):
     """The server could not be reached, or did not answer as one of bide's does."""
+
+
+class BadAddress(BadConfiguration):
+    """No server can be asked with this: `option` is `url` or `key`."""
+
+    def __init__(self, option: str, problem: str) -> None:
+        super().__init__(option, problem)
+        self.option, self.problem = option, problem
+
+    def __str__(self) -> str:
+        return f"{self.option} {self.problem}"
 
 
 class RemoteClient:
@@ -86,13 +101,13 @@ class RemoteClient:
             import httpx
         except ModuleNotFoundError as error:
             raise BadConfiguration("a client over HTTP needs httpx: pip install 'bide[http]'") from error
-        if not url.startswith(("http://", "https://")):
-            raise BadConfiguration(f"{url!r} is no URL of a server; write it as https://bide.example")
-        self.url = url.rstrip("/")
+        self.url = _check_url(url).rstrip("/")
         self._ports = Ports()
         self._told_at: datetime | None = None
-        self._errors: tuple[type[Exception], ...] = (httpx.TransportError,)
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._silence: tuple[type[Exception], ...] = (httpx.TransportError,)
+        self._garbage: tuple[type[Exception], ...] = (httpx.RequestError,)
+        self._unsendable: tuple[type[Exception], ...] = (httpx.InvalidURL, ValueError, TypeError)
+        headers = {"Authorization": f"Bearer {_check_sendable(key)}"} if key else {}
         self._http = http or httpx.AsyncClient(
             headers=headers, timeout=timeout, follow_redirects=False, verify=trust(url)
         )
@@ -122,7 +137,7 @@ class RemoteClient:
         headers, content = tracing.current_headers(), None
         if body is not None:
             sent = {name: value for name, value in body.items() if value is not UNCHANGED}
-            content = encode_payload(sent, max_bytes=NO_LIMIT)
+            content = encode(sent, NO_LIMIT, "what is sent")
             headers["Content-Type"] = "application/json"
         if method == "POST" and (body or {}).get("id") is None:  # an event with an id is done once by that
             headers["Idempotency-Key"] = str(self._ports.uuid())
@@ -130,20 +145,26 @@ class RemoteClient:
         options: dict[str, Any] = {"params": asked, "headers": headers, "content": content}
         if timeout is not None:
             options["timeout"] = timeout
+        try:
+            request = self._http.build_request(method, f"{self.url}{path}", **options)
+        except self._unsendable as error:
+            raise BadInput(f"what is asked for cannot be sent: {error}") from error
         pause = FIRST_PAUSE
         for tries in itertools.count(1):
             try:
-                response = await self._http.request(method, f"{self.url}{path}", **options)
-            except self._errors as error:
+                response = await self._http.send(request)
+            except self._silence as error:
                 if tries == TRIES:
                     why = str(error) or type(error).__name__
                     raise Server(f"{self.url} does not answer: {why}; is that where `bide serve` runs?") from error
+            except self._garbage as error:  # it says that it is packed, and cannot be unpacked
+                raise Server(f"{self.url} answered with what is no answer of bide's: {error}") from error
             else:
                 self._told_at = _date(response.headers.get("date")) or self._told_at
                 if response.status_code < 300:
-                    return _read(response, type_)
+                    return _read(response, type_, self.url)
                 if response.status_code not in AGAIN or tries == TRIES:
-                    raise error_of(response.status_code, response.content, about)
+                    raise error_of(response.status_code, response.content, self.url, about)
                 pause = max(pause, self._asked_pause(response.headers.get("retry-after")))
             await asyncio.sleep(min(pause, LONGEST_PAUSE) * (0.5 + self._ports.random()))
             pause *= 2
@@ -181,7 +202,7 @@ class RemoteClient:
             "correlation_scope": correlation_scope,
             "if_exists": if_exists,
             "version": version,
-            "delay": _span(delay),
+            "delay": _span(delay, "delay"),
             "queue": queue,
             "priority": priority,
             "tags": tags,
@@ -215,7 +236,7 @@ class RemoteClient:
         options = {
             "correlation_scope": correlation_scope,
             "version": version,
-            "delay": _span(delay),
+            "delay": _span(delay, "delay"),
             "queue": queue,
             "priority": priority,
             "tags": tags,
@@ -241,11 +262,17 @@ class RemoteClient:
         _join_nothing(connection)
         refuse = partial(raise_refusal, target=target, dedup_key=dedup_key)
         try:
+            run_id = run_meant(target)
             body: dict[str, Any] = {"name": signal_name(signal), "payload": payload, "dedup_key": dedup_key}
-            path = f"/v1/runs/{quote(target, safe='')}/signals"
-            if not target.startswith("run_"):
+            if run_id is None:
                 path, body = "/v1/signals", {**body, "correlation_key": target}
+            else:
+                path = _run(run_id, "/signals")
             return await self._deliver(path, body, check, refuse, about=target)
+        except errors.NoTarget:
+            if check:
+                raise
+            return Receipt(outcome="no_target", reason="not_found")
         except errors.Invalid as error:
             if check:
                 raise
@@ -283,9 +310,10 @@ class RemoteClient:
         check: bool = True,
     ) -> Receipt:
         """Answer the one wait that holds a signal id, or with *hold* the first one that will."""
-        options = {"run_id": run_id, "by": by, "dedup_key": dedup_key, "hold": _span(hold), "reason": reason or None}
-        path = f"/v1/signals/{quote(check_key(signal_id, 'signal id'), safe='')}/complete"
-        refuse = partial(raise_refused_answer, signal_id=signal_id)
+        path = f"/v1/signals/{_quoted(check_key(signal_id, 'signal id'))}/complete"
+        until = _span(hold, "hold")
+        options = {"run_id": run_id, "by": by, "dedup_key": dedup_key, "hold": until, "reason": reason or None}
+        refuse = partial(raise_refused_answer, signal_id=signal_id, dedup_key=dedup_key)
         return await self._deliver(path, {"data": data, **_given(options)}, check, refuse, about=signal_id)
 
     async def answer(
@@ -304,7 +332,7 @@ class RemoteClient:
             return await self.complete(target, data, by=by, dedup_key=dedup_key, reason=reason, check=check)
         path = (_interaction if target.startswith("int_") else _wait)(target, "/complete")
         body = {"data": data, "by": by, "dedup_key": dedup_key, "shown": shown, "reason": reason}
-        refuse = partial(raise_refused_task, target=target)
+        refuse = partial(raise_refused_task, target=target, dedup_key=dedup_key)
         return await self._deliver(path, body, check, refuse, about=target)
 
     async def _deliver(
@@ -393,7 +421,7 @@ class RemoteClient:
             "definition": definition_name(definition) if definition is not None else None,
             "held": "true" if held else None,
             "correlation_key": correlation_key,
-            "tag": [f"{name}={value}" for name, value in (tags or {}).items()],
+            "tag": [f"{name}={value}" for name, value in check_tags(tags if tags is not None else {}).items()],
         }
         return await self._page("/v1/runs", RunInfo, query, cursor, limit)
 
@@ -413,7 +441,7 @@ class RemoteClient:
     ) -> Page[WaitInfo]:
         query = {
             "run_id": run_id,
-            "older_than": _span(duration(older_than, "older_than")),
+            "older_than": _span(older_than, "older_than"),
             "status": status or "all",
             "definition": definition_name(definition) if definition is not None else None,
             "kind": kind,
@@ -457,11 +485,11 @@ class RemoteClient:
         self, path: str, type_: Any, query: Mapping[str, Any], cursor: str | None, limit: int, about: str = ""
     ) -> Page[Any]:
         asked = {**query, "cursor": cursor, "limit": limit}
-        found = await self._call("GET", path, _Items, query=asked, about=about)
-        return Page([msgspec.json.decode(item, type=type_) for item in found.items], found.next_cursor)
+        found = await self._call("GET", path, _Items[type_], query=asked, about=about)
+        return Page(found.items, found.next_cursor)
 
     async def inbox(self, run_id: str) -> list[Received]:
-        found = await self._call("GET", _run(run_id, "/inbox"), _Inbox, about=run_id)
+        found = await self._call("GET", _run(run_id, "/inbox"), _Items[_Signal], about=run_id)
         return [Received(one.id, one.name, one.payload, one.received_at) for one in found.items]
 
     async def steps(self, run_id: str) -> list[StepInfo]:
@@ -487,8 +515,9 @@ class RemoteClient:
         return await self._page("/v1/unused", UnusedInfo, {}, cursor, limit)
 
     async def readdress(self, unused_id: str, target: str, *, check: bool = True) -> Receipt:
-        path, refuse = f"/v1/unused/{quote(unused_id, safe='')}/readdress", partial(raise_refusal, target=target)
-        return await self._deliver(path, {"target": target}, check, partial(refuse, dedup_key=None), about=unused_id)
+        path = f"/v1/unused/{_segment(unused_id, errors.UnusedNotFound(unused_id))}/readdress"
+        refuse = partial(raise_refusal, target=target, dedup_key=None)
+        return await self._deliver(path, {"target": target}, check, refuse, about=unused_id)
 
     # ------------------------------------------------------------ tasks and waits
 
@@ -516,9 +545,12 @@ class RemoteClient:
         group: str | None = UNCHANGED,
         reason: str = "",
     ) -> WaitInfo:
-        until = None if isinstance(deadline, Forever) else _span(deadline)
+        path, until = _wait(id), deadline
+        if until is not UNCHANGED:
+            until = check_deadline(until)
+            until = format_duration(until) if isinstance(until, timedelta) else until
         body = {"deadline": until, "assignee": assignee, "group": group, "reason": reason}
-        found: WaitInfo = await self._call("PATCH", _wait(id), WaitInfo, body, about=id)
+        found: WaitInfo = await self._call("PATCH", path, WaitInfo, body, about=id)
         return found
 
     async def fail_wait(self, id: str, reason: str) -> None:
@@ -603,10 +635,10 @@ class RemoteClient:
         return await self._page("/v1/dead-letters", DeadLetterInfo, {}, cursor, limit)
 
     async def retry_dead_letter(self, id: str) -> None:
-        await self._call("POST", f"/v1/dead-letters/{quote(id, safe='')}/retry", None, {}, about=id)
+        await self._call("POST", _dead_letter(id, "/retry"), None, {}, about=id)
 
     async def discard_dead_letter(self, id: str) -> None:
-        await self._call("POST", f"/v1/dead-letters/{quote(id, safe='')}/discard", None, {}, about=id)
+        await self._call("POST", _dead_letter(id, "/discard"), None, {}, about=id)
 
 
 class _Named(msgspec.Struct):
@@ -631,8 +663,8 @@ class _Ended(msgspec.Struct):
     result: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _Items(msgspec.Struct):
-    items: list[msgspec.Raw]
+class _Items(msgspec.Struct, Generic[T]):
+    items: list[T]
     next_cursor: str | None = None
 
 
@@ -643,14 +675,15 @@ class _Signal(msgspec.Struct):
     received_at: datetime
 
 
-class _Inbox(msgspec.Struct):
-    items: list[_Signal]
+class _Field(msgspec.Struct):
+    path: str
+    message: str
 
 
 class _Problem(msgspec.Struct):
-    code: str = ""
+    code: str  # which others' problems have not
     detail: str = ""
-    errors: list[dict[str, str]] = []
+    errors: list[_Field] = []
     error: str = ""
     facts: dict[str, Any] = {}
     receipts: list[msgspec.Raw] = []
@@ -660,8 +693,9 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _span(value: Any) -> Any:
-    return format_duration(value) if isinstance(value, timedelta) else value
+def _span(value: Duration | None, what: str) -> str | None:
+    found = duration(value, what)
+    return format_duration(found) if found is not None else None
 
 
 def _join_nothing(connection: Any) -> None:
@@ -669,34 +703,87 @@ def _join_nothing(connection: Any) -> None:
         raise errors.ForeignConnectionError("a client over HTTP joins no transaction; use app.client()")
 
 
-def _read(response: httpx.Response, type_: Any) -> Any:
+def _check_url(url: Any) -> str:
+    problem = _problem_with(url)
+    if problem:
+        raise BadAddress("url", f"{shown(url)} is no URL of a server ({problem}); write it as https://bide.example")
+    return str(url)
+
+
+def _problem_with(url: Any) -> str:
+    """Why nothing can be sent to a URL; empty where it can."""
+    import httpx
+
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        return "it does not begin with http:// or https://"
+    if "?" in url or "#" in url:
+        return "nothing may follow its path"
+    try:
+        parsed = httpx.URL(url)
+        host = parsed.host
+        parsed.raw_host.decode("ascii").encode("idna")  # as it is looked up
+    except (httpx.InvalidURL, ValueError) as error:
+        return str(error)
+    if not host or "%" in host:
+        return "it names no host"
+    return "" if parsed.port is None or parsed.port in PORTS else f"there is no port {parsed.port}"
+
+
+def _check_sendable(key: Any) -> str:
+    """A key as a header carries it. It is a secret: no message has it."""
+    if not isinstance(key, str) or not key.isascii() or not key.isprintable() or " " in key:
+        raise BadAddress("key", "has characters that no key has; give the text that `bide keys create` printed")
+    return key
+
+
+def _no_answer(url: str, status: int) -> str:
+    if status == 404:
+        return f"no bide API answers at {url} (404); the URL must include the path that it is mounted at"
+    return f"{url} answered {status} with what is no answer of bide's"
+
+
+def _read(response: httpx.Response, type_: Any, url: str) -> Any:
     if type_ is None:
         return response
     try:
         return msgspec.json.decode(response.content, type=type_)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        said = f"{response.url.host} answered {response.status_code} with what is no answer of bide's"
-        raise Server(said) from error
+    except UNREADABLE as error:
+        raise Server(_no_answer(url, response.status_code)) from error
 
 
 def _date(header: str | None) -> datetime | None:
     try:
         found = parsedate_to_datetime(header) if header else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
 
 
+def _segment(id: Any, missing: errors.NotFound) -> str:
+    """An id as one segment of a path. One that no store could have, and not every URL could carry, is *missing*."""
+    if not is_name(id):
+        raise missing
+    return _quoted(id)
+
+
+def _quoted(name: str) -> str:
+    return DOTS.get(name) or quote(name, safe="")
+
+
 def _run(id: str, part: str = "") -> str:
-    return f"/v1/runs/{quote(id, safe='')}{part}"
+    return f"/v1/runs/{_segment(id, errors.RunNotFound(id))}{part}"
 
 
 def _wait(id: str, part: str = "") -> str:
-    return f"/v1/waits/{quote(id, safe='')}{part}"
+    return f"/v1/waits/{_segment(id, errors.WaitNotFound(str(id)[:MAX_NAME]))}{part}"
 
 
 def _interaction(id: str, part: str = "") -> str:
-    return f"/v1/interactions/{quote(id, safe='')}{part}"
+    return f"/v1/interactions/{_segment(id, errors.WaitNotFound(str(id)[:MAX_NAME]))}{part}"
+
+
+def _dead_letter(id: str, part: str) -> str:
+    return f"/v1/dead-letters/{_segment(id, errors.DeadLetterNotFound(str(id)[:MAX_NAME]))}{part}"
 
 
 def _begun(started: _Started, input: Any, tags: Any) -> RunRow:
@@ -751,20 +838,24 @@ def _row(info: RunInfo) -> RunRow:
     )
 
 
-def error_of(status: int, content: bytes, about: str = "") -> BideError:
+def error_of(status: int, content: bytes, url: str, about: str = "") -> BideError:
     """The error that a problem names: the one that the client in the app's own process would raise."""
     try:
         problem = msgspec.json.decode(content, type=_Problem)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        problem = _Problem(detail=f"the server answered {status}, which is no answer of bide's")
+    except UNREADABLE:
+        return _by_status(status)(_no_answer(url, status))
     error = _made(problem, status, about)
     error.__dict__["_receipts"] = problem.receipts
+    error.__dict__["_unread"] = _by_status(status)(_no_answer(url, status))
     return error
 
 
 def receipts_of(error: BideError, type_: type[T]) -> list[T]:
     """What the server says became of the deliveries that it refused."""
-    return [msgspec.json.decode(each, type=type_) for each in error.__dict__.get("_receipts", ())]
+    try:
+        return [msgspec.json.decode(each, type=type_) for each in error.__dict__.get("_receipts", ())]
+    except UNREADABLE as unreadable:
+        raise error.__dict__["_unread"] from unreadable
 
 
 def _made(problem: _Problem, status: int, about: str) -> BideError:
@@ -773,12 +864,14 @@ def _made(problem: _Problem, status: int, about: str) -> BideError:
         kind = named
     else:
         kind = _by_code().get((problem.code, status)) or _by_status(status)
-    problems = tuple(f"at {each['path']}: {each['message']}" for each in problem.errors)
+    problems = tuple(f"at {each.path}: {each.message}" for each in problem.errors)
     facts = {**dict.fromkeys(ASKED_FOR, about), "problems": problems, **problem.facts}
     names = errors.fact_names(kind)
     given = {name: _as_given(facts[name]) for name in names if name in facts}
-    with suppress(TypeError):  # an older server does not say all of it
-        return kind(**given) if names else kind(problem.detail)
+    with suppress(Exception):  # an older server does not say all of it, and one that is none says anything
+        error = kind(**given) if names else kind(problem.detail)
+        str(error)
+        return error
     told: BideError = _told(kind)(problem.detail, problems)
     return told
 
@@ -790,7 +883,8 @@ def _as_given(fact: Any) -> Any:
 @cache
 def _by_code() -> dict[tuple[str, int], type[BideError]]:
     known = [error for error in vars(errors).values() if isinstance(error, type) and issubclass(error, BideError)]
-    return {(error.code, error.status): error for error in reversed(known)}
+    by_code = {(error.code, error.status): error for error in reversed(known)}
+    return {**by_code, ("invalid", 422): BadInput}  # a request that cannot be read has no class of the server's
 
 
 def _by_status(status: int) -> type[BideError]:

@@ -150,23 +150,29 @@ class Signalling(Door):
     def _deliver_command(
         self, runtime: Runtime, target: str, signal: str | Signal[Any], payload: Any, dedup_key: str | None
     ) -> Deliver:
-        is_run = isinstance(target, str) and target.startswith("run_")
-        if not is_run:
-            check_key(target, "signal target")
-        elif not is_name(target):
-            raise NoTarget(target)  # no run has such an id, and not every store could be asked for it
+        run_id = run_meant(target)
         text = encode(payload, runtime.settings.max_payload_bytes, "the payload")
         name = signal_name(signal)
         return Deliver(
             workspace=self.workspace,
             actor=self.actor,
             target=target,
-            run_id=RunId(target) if is_run else None,
+            run_id=run_id,
             signal_id=runtime.ports.message_id(),
             name=name,
             payload=text,
             misfits=runtime.registry.misfits(name, text),
             digest=digest(canonical_text(text) if dedup_key is not None else text)[:32],
             dedup_key=check_text(dedup_key, "dedup key") if dedup_key is not None else None,
-            by_correlation=not is_run,
+            by_correlation=run_id is None,
         )
+
+
+def run_meant(target: Any) -> RunId | None:
+    """The run whose id the target of a signal is; None where it is a correlation key. Raises what neither can be."""
+    if not isinstance(target, str) or not target.startswith("run_"):
+        check_key(target, "signal target")
+        return None
+    if not is_name(target):
+        raise NoTarget(target)  # no run has such an id, and not every store could be asked for it
+    return RunId(target)

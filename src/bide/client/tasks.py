@@ -70,7 +70,7 @@ class Tasks(Answering):
             raise Forbidden(target, receipt.reason)
         assert isinstance(receipt, Receipt)
         if check:
-            raise_refused_task(receipt, target)
+            raise_refused_task(receipt, target, dedup_key)
         return receipt
 
     async def _misfits(self, run_id: RunId, no: int, data: str) -> tuple[Misfit, ...]:
@@ -106,7 +106,7 @@ class Tasks(Answering):
             check_choice(each, get_args(InteractionStatus), "status")
         wanted = InteractionFilter(
             workspace=self.workspace,
-            run_id=run_id,
+            run_id=check_text(run_id, "run_id") if run_id is not None else None,
             statuses=statuses,
             definition=check_text(definition_name(definition), "definition") if definition is not None else None,
             channel=_person(channel, "channel"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
@@ -14,6 +15,7 @@ from bide.server.problems import FieldError, Refusal
 T = TypeVar("T")
 ENVELOPE: Final = 16 * 1024
 JSON_TYPES: Final = ("application/json",)
+_PARAMETER: Final = re.compile(r';\s*([^=;\s]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^;]*)')  # of a media type
 ANNOUNCING: Final = (b"content-length", b"transfer-encoding")  # a body
 
 
@@ -126,13 +128,22 @@ def parse_json(scope: Scope, raw: bytes, limit: int) -> Any:
     kind = media_type(scope)
     if kind and kind not in JSON_TYPES and not kind.endswith("+json"):
         raise Refusal(415, "not_json", "send JSON, as application/json")
-    charset = (header(scope, b"content-type") or "").lower().partition("charset=")[2].strip(' "')
-    if charset and charset not in ("utf-8", "utf8"):
+    if not _charsets(header(scope, b"content-type") or "") <= {"", "utf-8", "utf8"}:
         raise Refusal(415, "not_utf8", "send JSON encoded as UTF-8")
     try:
         return decode_json(raw, max_bytes=limit)
     except BadPayload as error:
         raise _unreadable(error) from error
+
+
+def _charsets(content_type: str) -> set[str]:
+    """What a content type says of its encoding; other parameters may stand beside it.
+
+    >>> _charsets('application/json; profile="a; charset=b"; Charset="UTF-8"'), _charsets("application/json")
+    ({'utf-8'}, set())
+    """
+    parameters = _PARAMETER.findall(content_type)
+    return {value.strip(' "\t').lower() for name, value in parameters if name.lower() == "charset"}
 
 
 def _unreadable(error: BadPayload) -> Refusal:

@@ -72,7 +72,7 @@ class HttpClient(Client):
         if self.once is None or isinstance(command, KeepUnused):
             return command
         if isinstance(command, Emit):
-            return command if command.event_id == self.event_id else replace(command, once=self.once)
+            return replace(command, once=self.once)
         about = {"workspace": self.workspace, "actor": self.actor, "trace": command.trace}
         return Once(**about, once=self.once, command=command, outlives_run=self._outlives_run)
 

@@ -52,7 +52,7 @@ def form_of(schema: Any, filled: Mapping[str, Sequence[str]] | None = None) -> l
     """The fields of a schema; with *filled*, as somebody filled them in."""
     root = schema if isinstance(schema, dict) else {}
     top = _resolved(root, root)
-    if _kind(top) == "group":
+    if _kind(top, root) == "group":
         return _fields(top, root, "data", "$", filled, 0)
     return [_field("data", "$", "Answer", top, root, True, filled, 0)]
 
@@ -94,7 +94,7 @@ def _field(
 ) -> Field:
     label = _title(schema)
     schema = _resolved(schema, root)
-    kind = _kind(schema)
+    kind = _kind(schema, root)
     if kind == "group" and depth >= DEEPEST:
         kind = "json"
     default = schema.get("default")
@@ -103,8 +103,7 @@ def _field(
         path=path,
         label=label or key.replace("_", " ").strip().capitalize() or name,
         kind=kind,
-        # A default would decide for whoever only presses the button, so that a choice is always made (T17).
-        required=(required and not schema.get("nullable")) or (kind in CHOSEN and default is not None),
+        required=required and not schema.get("nullable"),
         help=str(schema.get("description", "")),
         hint=hint(kind, schema),
         input=INPUTS.get(str(schema.get("format")), "text"),
@@ -133,8 +132,8 @@ def _field(
         field.value = list(given or ())
     elif given:
         field.value = given[0]
-    elif filled is None and default is not None and kind not in (*CHOSEN, "choices"):
-        field.value = _proposed(kind, default)
+    elif filled is None and default is not None and not (kind in CHOSEN and field.required):
+        field.value = _proposed(field, default)  # what must be chosen is not chosen beforehand (T17)
     return field
 
 
@@ -214,9 +213,17 @@ def _let_be_empty(fields: list[Field], *, is_new: bool) -> None:
         _let_be_empty(field.fields, is_new=is_new)
 
 
-def _proposed(kind: Kind, default: Any) -> Any:
+def _proposed(field: Field, default: Any) -> Any:
     """A default as the form shows it."""
-    match kind:
+    options = [_json(option) for option in field.options]
+    match field.kind:
+        case "boolean":
+            return _json(default) if isinstance(default, bool) else ""
+        case "choice":
+            return _json(default) if _json(default) in options else ""
+        case "choices":
+            chosen = [_json(each) for each in default] if isinstance(default, list) else []
+            return [option for option in options if option in chosen]
         case "text" | "long":
             return default if isinstance(default, str) else _json(default)
         case "lines":
@@ -256,7 +263,7 @@ def _resolved(schema: Any, root: Any) -> dict[str, Any]:
     return {}
 
 
-def _kind(schema: dict[str, Any]) -> Kind:
+def _kind(schema: dict[str, Any], root: Any) -> Kind:
     if "enum" in schema or "const" in schema:
         return "choice"
     match schema.get("type"):
@@ -270,6 +277,8 @@ def _kind(schema: dict[str, Any]) -> Kind:
             return "long" if schema.get("maxLength", 0) > LONG_TEXT or schema.get("format") == "textarea" else "text"
         case "array":
             items = schema.get("items")
+            if isinstance(items, dict) and "$ref" in items:
+                items = _resolved(items, root)
             if isinstance(items, dict) and "enum" in items:
                 return "choices"
             return "lines" if isinstance(items, dict) and items.get("type") in ("string", *NUMBERS) else "json"
@@ -284,28 +293,39 @@ def read_form(schema: Any, filled: Mapping[str, Sequence[str]]) -> Any:
     """The JSON value that a filled-in form stands for. What was left empty is left out; the schema judges the rest."""
     root = schema if isinstance(schema, dict) else {}
     top = _resolved(root, root)
-    if _kind(top) == "group":
+    if _kind(top, root) == "group":
         return _read_group(top, root, "data", filled, 0)
-    value = _read(top, root, "data", filled, 0)
+    value = _read(top, root, "data", True, filled, 0)
     return None if value is UNSET else value
 
 
 def _read_group(schema: Any, root: Any, name: str, filled: Mapping[str, Sequence[str]], depth: int) -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
+    required = schema.get("required", ())
     for key, inner in list(schema.get("properties", {}).items())[:MOST_FIELDS]:
-        value = _read(_resolved(inner, root), root, _inside(name, key), filled, depth)
-        if value is not UNSET:
+        resolved = _resolved(inner, root)
+        is_needed = key in required and not resolved.get("nullable")
+        value = _read(resolved, root, _inside(name, key), is_needed, filled, depth)
+        if value is UNSET and key in required and not is_needed:
+            found[key] = None
+        elif value is not UNSET:
             found[key] = value
     return found
 
 
-def _read(schema: dict[str, Any], root: Any, name: str, filled: Mapping[str, Sequence[str]], depth: int) -> Any:
+def _read(
+    schema: dict[str, Any], root: Any, name: str, required: bool, filled: Mapping[str, Sequence[str]], depth: int
+) -> Any:
     """What was filled in; UNSET where it is nothing, for `null` may be what was chosen."""
-    kind = _kind(schema)
+    kind = _kind(schema, root)
     if kind == "group" and depth < DEEPEST:
+        if not required and not _is_begun(name, filled):
+            return UNSET
         return _read_group(schema, root, name, filled, depth + 1) or UNSET
     given = [text for text in filled.get(name, ()) if text != ""]
     if kind == "choices":
+        if not given and not required and not schema.get("default"):
+            return UNSET  # boxes that were ticked beforehand were emptied; others were left alone
         options = {_json(option): option for option in _resolved(schema.get("items", {}), root).get("enum", ())}
         return [options.get(text, text) for text in given]
     if not given:

@@ -136,7 +136,7 @@ async def answered(
         if receipt.outcome == "invalid":
             errors = problems_of(receipt.problems or (receipt.reason or "",))
             raise Refusal(422, "invalid", "the data does not fit what is asked for", errors=errors)
-        raise_refused_task(receipt, id)
+        raise_refused_task(receipt, id, dedup_key)
     return Answer(receipt)
 
 

@@ -10,14 +10,17 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from bide.core.commands import Receipt
+from bide.authoring.machine import encode
+from bide.core.commands import Complete, Denied, Failed, Receipt
 from bide.core.exchanging import terms_of
 from bide.core.expressions import BadExpression, Facts
 from bide.core.holding import is_held
+from bide.core.payloads import BadPayload, digest, encode_payload
 from bide.core.records import OPEN_INTERACTION, OPEN_WAIT, RunId, Wait, run_of_interaction
 from bide.core.schema import problems
 from bide.core.tokens import Bound
-from bide.errors import BadSignature, TooManyRequests
+from bide.engine.figures import dropped
+from bide.errors import BadInput, BadSignature, Forbidden, PayloadTooLarge, TooManyRequests
 from bide.server.bodies import ENVELOPE, header, media_type, parse_json, read_body
 from bide.server.calls import Answer, Call, Endpoint, client_of, problems_of
 from bide.server.forms import (
@@ -35,12 +38,14 @@ from bide.server.tries import check_guesses, note_guess, note_misfit
 from bide.stores.interface import WaitFilter
 
 Tone = Literal["good", "calm", "bad"]
+LONGEST_SHOWN = 200  # of an expression
 FORM = "application/x-www-form-urlencoded"
 LOOK_AGAIN = "Please look at the answers again."
 NOT_TOGETHER = "Something in them does not fit together."
 GONE = {
     "already_completed": "this link was used; the first answer stands",
     "timed_out": "the time to answer is over",
+    "failed": "the wait was failed before an answer came; it takes none any more",
     "cancelled": "nobody waits for this answer any more",
 }
 
@@ -48,8 +53,10 @@ GONE = {
 TOLD = {
     "already_completed": "This was answered already, and the first answer stands. There is nothing left to do.",
     "timed_out": "The time to answer is over. Please ask whoever sent you the link what to do now.",
+    "failed": "This was closed before an answer came. Please ask whoever sent you the link what to do now.",
     "cancelled": "This answer is not needed any more. There is nothing left to do.",
 }
+TOO_LONG = "Your answer is too long. Please go back and shorten it."
 BROKEN = "It may have been cut off or be too old. Copy the whole link, or ask whoever sent it to you for a new one."
 
 
@@ -84,7 +91,7 @@ async def _standing(call: Call) -> Standing:
         if await store.run(bound.workspace, bound.run_id) is None:
             raise Refusal(404, "not_found", NOT_THERE["not_found"])
         return Standing(bound, None, {}, "cancelled")
-    gone = None if wait.status in OPEN_WAIT else _why(wait)
+    gone = None if wait.status in OPEN_WAIT else _why(wait.status)
     return Standing(bound, wait, msgspec.json.decode(wait.details), gone)
 
 
@@ -101,13 +108,14 @@ async def _of_interaction(call: Call, bound: Bound, named: tuple[RunId, int, int
     if not rows or not waits:
         raise Refusal(404, "not_found", NOT_THERE["not_found"])
     is_open = rows[0].status in OPEN_INTERACTION and waits[0].status in OPEN_WAIT
-    gone = {"timed_out": "timed_out", "cancelled": "cancelled"}.get(rows[0].status, "already_completed")
+    gone = _why(rows[0].status if rows[0].status not in OPEN_INTERACTION else waits[0].status)
     details = {"title": waits[0].key, "schema": terms_of(waits[0]).schema}
     return Standing(bound, waits[0], details, None if is_open else gone)
 
 
-def _why(wait: Wait) -> str:
-    return {"timed_out": "timed_out", "cancelled": "cancelled"}.get(wait.status, "already_completed")
+def _why(status: str) -> str:
+    """Why what has ended like this takes no answer, as `GONE` and `TOLD` have it."""
+    return status if status in GONE else "already_completed"
 
 
 def _nonce(call: Call) -> str:
@@ -139,7 +147,8 @@ async def answer(call: Call) -> Any:
         refusal = refusal_of(error)
         if refusal.status >= 500:
             raise
-        return _said(refusal.status, "This did not work", refusal.detail, headers=refusal.headers)
+        said = TOO_LONG if refusal.status == 413 else refusal.detail
+        return _said(refusal.status, "This did not work", said, headers=refusal.headers)
 
 
 async def _answer(call: Call, is_form: bool) -> Any:
@@ -168,7 +177,13 @@ async def _answer(call: Call, is_form: bool) -> Any:
         if standing.gone is None and not problems(schema, _text(body)) and not _is_chosen(schema, filled):
             say_what_to_choose(fields)
             return _form(call, standing, fields, 422, LOOK_AGAIN)
-    receipt = await _deliver(call, standing, body)
+    try:
+        receipt = await _deliver(call, standing, body)
+    except BadInput:
+        if standing.gone is None:
+            raise
+        receipt = Receipt(outcome="late", reason=standing.gone)  # 410 goes before 422 (H1)
+        call.runtime.figures.drop(dropped(receipt) or "")  # what cannot be stored is counted, and not kept (W7)
     return _reply(call, standing, receipt, filled)
 
 
@@ -196,10 +211,9 @@ async def _deliver(call: Call, standing: Standing, body: Any) -> Receipt:
         return Receipt(outcome="ignored", reason="not_accepted")
     if extract is not None:
         try:
-            body = facts.value_of(extract)
+            body = _taken_out(facts, extract, call.runtime.settings.max_payload_bytes)
         except BadExpression as error:
-            problem = f"at $: the answer cannot be taken out of the body: {error}"
-            return Receipt(outcome="invalid", reason=problem, problems=(problem,))
+            return await _reject(call, standing, body, f"at $: {error}")
     if standing.gone is None and problems(standing.details.get("schema"), _text(body)):
         note_misfit(call.runtime, standing.bound.signal_id)
     once = f"resume:{standing.wait.no if standing.wait is not None else 0}"  # the same body again is the same answer
@@ -207,6 +221,50 @@ async def _deliver(call: Call, standing: Standing, body: Any) -> Receipt:
     if run_of_interaction(standing.bound.signal_id) is not None:
         return await client.answer(standing.bound.signal_id, body, check=False)
     return await client.complete(standing.bound.signal_id, body, dedup_key=once, check=False)
+
+
+def _taken_out(facts: Facts, extract: str, limit: int) -> Any:
+    """The answer that is in a body. Raises `BadExpression` where there is none, or none that can be kept."""
+    try:
+        found = facts.value_of(extract)
+        encode_payload(found, max_bytes=limit)
+        return found
+    except BadExpression as error:
+        missing = error.__cause__
+        why = f'there is no "{missing.args[0]}" where it looks' if isinstance(missing, KeyError) else str(error)
+    except BadPayload as error:
+        if error.problem == "too_large":
+            raise PayloadTooLarge(f"the answer cannot be stored: {error}") from error
+        why = f"what it makes of it cannot be kept: {error.message}"
+    shown = extract if len(extract) <= LONGEST_SHOWN else f"{extract[:LONGEST_SHOWN]}…"
+    raise BadExpression(f"the answer cannot be taken out of the body with the expression {shown}: {why}")
+
+
+async def _reject(call: Call, standing: Standing, body: Any, problem: str) -> Receipt:
+    """Refuse a body without an answer in it as an answer that does not fit: it is noted, kept and counted (W3, S12).
+
+    No policy is asked: nothing could come of it that one would have to allow.
+    """
+    runtime, bound = call.runtime, standing.bound
+    if standing.gone is None:
+        note_misfit(runtime, bound.signal_id)
+    text = encode(body, runtime.settings.max_payload_bytes, "the body")
+    command = Complete(
+        workspace=bound.workspace,
+        actor="link",
+        signal_id=bound.signal_id,
+        message_id=runtime.ports.message_id(),
+        data=text,
+        digest=digest(text)[:32],
+        unreadable=(problem,),
+    )
+    reply = (await runtime.committer.submit(command)).reply
+    if isinstance(reply, Failed):
+        raise reply.error
+    if isinstance(reply, Denied):
+        raise Forbidden(bound.signal_id, reply.reason)
+    assert isinstance(reply, Receipt)
+    return reply
 
 
 def _text(body: Any) -> str:
@@ -227,12 +285,13 @@ def _reply(call: Call, standing: Standing, receipt: Receipt, filled: Mapping[str
                 say_what_to_choose(fields)
                 said = LOOK_AGAIN if is_said else f"{LOOK_AGAIN} {NOT_TOGETHER}"
                 return _form(call, standing, fields, 422, said)
-            raise Refusal(422, "invalid", "the answer does not fit what is waited for", errors=errors)
+            detail = "the answer does not fit what is waited for"
+            raise Refusal(422, "invalid", detail, errors=errors, receipts=(receipt,))
         case _:
             reason = standing.gone or ("already_completed" if receipt.outcome == "conflict" else receipt.reason or "")
             if filled is not None:
                 return _said(410, _title(standing), TOLD.get(reason, TOLD["cancelled"]), "calm")
-            raise Refusal(410, "gone", GONE.get(reason, GONE["cancelled"]))
+            raise Refusal(410, "gone", GONE.get(reason, GONE["cancelled"]), receipts=(receipt,))
     if filled is not None:
         return _said(status, _title(standing), message, "good" if status == 200 else "calm")
     return Answer(receipt, status)
@@ -250,13 +309,24 @@ def _filled(raw: bytes) -> dict[str, list[str]]:
 def _check_page(call: Call, filled: Mapping[str, Sequence[str]]) -> None:
     """A form is taken from our own page only."""
     origin = header(call.scope, b"origin")
-    if origin not in (None, "null"):
-        host = header(call.scope, b"host")
-        allowed = {urlsplit(call.runtime.settings.public_url).netloc, host}
-        if urlsplit(origin or "").netloc not in allowed:
+    if origin is not None and origin != "null":
+        place = _place_of(origin)
+        if not place or place not in (_place_of(call.runtime.settings.public_url), header(call.scope, b"host")):
             raise Refusal(403, "foreign_origin", "the form was sent from another site")
-    if not hmac.compare_digest(next(iter(filled.get("form", ())), ""), _nonce(call)):
+    if not hmac.compare_digest(next(iter(filled.get("form", ())), "").encode(), _nonce(call).encode()):
         raise Refusal(403, "foreign_form", "the form was not the one of this page; open the link again")
+
+
+def _place_of(url: str) -> str:
+    """The host and port of an address; empty where it has none, or is no address.
+
+    >>> _place_of("https://shop.example:8443/flows"), _place_of("http://[")
+    ('shop.example:8443', '')
+    """
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return ""
 
 
 def _is_chosen(schema: Any, filled: Mapping[str, Sequence[str]]) -> bool:

@@ -109,7 +109,7 @@ async def complete(call: Call) -> Answer:
         if receipt.problems:
             errors = problems_of(receipt.problems)
             raise Refusal(422, "invalid", "the data does not fit what the wait takes", errors=errors)
-        raise_refused_answer(receipt, signal_id)
+        raise_refused_answer(receipt, signal_id, asked.dedup_key)
     is_held = receipt.outcome == "queued" and receipt.wait_id is None
     return Answer(receipt, 202 if is_held else 200)
 
@@ -134,26 +134,29 @@ async def signal_is_open(call: Call) -> None:
 async def _standing(call: Call) -> Receipt | None:
     """How an answer would be refused whatever its data; None where it would not."""
     signal_id = _signal_id(call)
-    receipt = await standing(call.runtime, call.key.workspace, signal_id)
-    if receipt is not None and receipt.wait_id is None and isinstance(call.body, dict) and call.body.get("hold"):
+    body = call.body if isinstance(call.body, dict) else {}
+    receipt = await standing(call.runtime, call.key.workspace, signal_id, body.get("run_id"))
+    if receipt is not None and receipt.wait_id is None and body.get("hold"):
         return None  # it would be held
     if receipt is not None and receipt.outcome == "no_target":
         raise SignalNotFound(signal_id)
     return receipt
 
 
-async def standing(runtime: Runtime, workspace: str, signal_id: str) -> Receipt | None:
+async def standing(runtime: Runtime, workspace: str, signal_id: str, only_run: Any) -> Receipt | None:
+    """As the rule in `bide.core.completing` says it; *only_run* is which run is meant, where a run was named (F5)."""
     name = await runtime.store.name(workspace, "signal", signal_id)
     if name is not None and is_held(name):
         return Receipt(outcome="late", message_id=name.message_id, reason="already_completed")
     no = int(name.message_id.rstrip("!")) if name is not None else 0
     wanted = WaitFilter(workspace=workspace, run_id=name.run_id, status=None) if name is not None else None
     found = await runtime.store.waits(wanted, after=(wanted.run_id or "", no - 1), limit=1) if wanted else ()
-    if name is None or not found or found[0].status == "cancelled":
+    is_other = name is not None and isinstance(only_run, str) and only_run != name.run_id
+    if name is None or not found or found[0].status == "cancelled" or is_other:
         return Receipt(outcome="no_target", reason="not_found")
     if found[0].status not in OPEN_WAIT:
         return Receipt(outcome="late", reason="timed_out" if found[0].status == "timed_out" else "already_completed")
-    if name.has_collided:
+    if name.has_collided and not isinstance(only_run, str):
         return Receipt(outcome="conflict", run_id=name.run_id, reason="collision")
     return None
 
