@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from bide.approving import approval_workflow
-from bide.authoring.checks import check_priority, check_text
+from bide.authoring.checks import check_priority, check_text, shown
 from bide.authoring.events import triggers_of
 from bide.authoring.language import Provider, Surroundings, load
 from bide.authoring.language.actions import runner
@@ -115,6 +115,8 @@ class App:
         ...     async def greet(self, ctx): ...
         """
 
+        _check_name(name, "machine")
+
         def register(cls: C) -> C:
             if not isinstance(cls, type):
                 raise BadDefinition(f"@app.machine({name!r}) decorates a class, not {cls!r}")
@@ -171,6 +173,8 @@ class App:
         ... async def hello(step, name):
         ...     return await step.run("greet", str.upper, name)
         """
+
+        _check_name(name, "workflow")
 
         def register(fn: Callable[..., Any]) -> Any:
             try:
@@ -495,3 +499,11 @@ class App:
     def client(self, workspace: str = "default", *, actor: str = "client") -> Client:
         """A client of one workspace. *actor* is who acts, as ledgers and policies see it."""
         return Client(self.runtime, workspace, check_text(actor, "actor"))
+
+
+def _check_name(name: object, decorator: str) -> None:
+    """`@app.workflow` without its name would be called with the function, and register nothing."""
+    if callable(name):
+        raise BadDefinition(
+            f'{shown(name)} is no name of a {decorator}: write @app.{decorator}("name"), with the name in parentheses'
+        )

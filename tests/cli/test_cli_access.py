@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cli.conftest import Bide
 
 
@@ -31,3 +33,25 @@ def test_workspaces_are_made_once(bide: Bide) -> None:
     assert bide("workspaces", "list").out.split() == ["bank", "default"]
     assert bide("workspaces", "create", "the bank").out.endswith("--workspace 'the bank'\n")
     assert bide("keys", "create", "--workspace", "bank").code == 0
+
+
+def test_a_key_that_is_good_for_longer_than_a_calendar_goes_never_expires(bide: Bide) -> None:
+    """G5: a deadline saturates."""
+    made = bide("keys", "create", "x", "--expires", "999999999d", "--json").json
+    assert made["expires_at"].startswith("9999-12-31T")
+    assert "good" in bide("keys", "list").out
+
+
+@pytest.mark.parametrize("expires", ["0s", "0.0000001s", "PT0S"])
+def test_a_key_that_is_good_for_no_time_is_refused(bide: Bide, expires: str) -> None:
+    answer = bide("keys", "create", "x", "--expires", expires)
+    assert (answer.code, answer.out, "--expires" in answer.err) == (2, "", True)
+    assert bide("keys", "list", "--json").code != 0  # there is not even a store
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[31mred", "a\0", "x" * 201, "\ud800"], ids=ascii)
+def test_the_name_of_a_key_can_be_printed(bide: Bide, name: str) -> None:
+    """It is shown in lists, and is who answers (W11)."""
+    answer = bide("keys", "create", name)
+    assert (answer.code, answer.out, "NAME" in answer.err) == (2, "", True)
+    assert "\x1b" not in answer.err

@@ -112,7 +112,7 @@ def test_show_says_nothing_of_items_where_there_are_none(bide: Bide) -> None:
 
 def test_show_has_the_error_of_a_failed_run(bide: Bide) -> None:
     run_id = bide.start("broken")
-    assert "error       StepFailed: no luck\n" in bide("show", run_id).out
+    assert "error       StepFailed (ValueError): no luck\n" in bide("show", run_id).out
     assert bide("show", run_id, "--json").json["error"]["type"] == "ValueError"
 
 

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 
@@ -255,6 +257,66 @@ def test_what_cannot_be_meant_is_exit_code_2(bide: Bide, monkeypatch: pytest.Mon
     monkeypatch.setenv("BIDE_URL", url)
     assert bide("audit").code == 2
     assert (bide.folder / "bide.db").exists() is False
+
+
+@pytest.mark.parametrize("key", ["é", "a\nb", "a ", "\ud800"], ids=ascii)
+@pytest.mark.parametrize("is_typed", [True, False])
+def test_a_key_that_cannot_be_sent_is_exit_code_2(
+    bide: Bide, key: str, is_typed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """§11: what was typed cannot be meant; it is a secret, so it is not repeated."""
+    if not is_typed:
+        monkeypatch.setenv("BIDE_KEY", key.replace("\ud800", "\udcff"))
+    answer = bide("runs", "--url", "http://127.0.0.1:9", *(["--key", key] if is_typed else []), "--json")
+
+    assert (answer.code, answer.out, answer.error["code"]) == (2, "", "bad_configuration")
+    assert answer.error["message"].startswith("--key (BIDE_KEY) ")
+    assert "é" not in answer.error["message"]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:abc", "http://127.0.0.1:99999", "http://a\nb", "127.0.0.1:9", "http://"]
+)
+@pytest.mark.parametrize("is_typed", [True, False])
+def test_a_url_that_leads_nowhere_is_exit_code_2(
+    bide: Bide, url: str, is_typed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_typed:
+        monkeypatch.delenv("BIDE_APP")
+        monkeypatch.setenv("BIDE_URL", url)
+    answer = bide("runs", *(["--url", url] if is_typed else []), "--key", "bide_ws_x", "--json")
+
+    assert (answer.code, answer.out, answer.error["code"]) == (2, "", "bad_configuration")
+    assert answer.error["message"].startswith(f"--url (BIDE_URL) {url!r} ")
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """Somebody else's application, which has bide below a path of its own."""
+
+    def do_GET(self) -> None:
+        body = b'{"detail":"Not Found"}'
+        self.send_response(404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Nobody reads it."""
+
+
+def test_a_url_without_the_path_of_the_api_says_so(bide: Bide) -> None:
+    """H4: a mounted API answers below its path alone."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        Thread(target=server.serve_forever).start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}"
+            answer = bide("runs", "--url", url, "--key", "bide_ws_x")
+        finally:
+            server.shutdown()
+    assert answer.code == 1
+    assert f"no bide API answers at {url}" in answer.err
+    assert "mounted" in answer.err
 
 
 def test_a_server_that_is_not_there_is_exit_code_1(bide: Bide) -> None:

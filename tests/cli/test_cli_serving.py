@@ -134,6 +134,48 @@ def test_dev_starts_again_when_the_code_changes(bide: Bide) -> None:
     assert bide.finished(process).code == 0
 
 
+@pytest.mark.parametrize("broken", ["def (", "import not_there_yet"])
+def test_dev_goes_on_when_code_that_cannot_be_loaded_is_mended(bide: Bide, broken: str) -> None:
+    """Whoever saves a file in the middle of a thought is not left without a server."""
+    process = bide.process("dev", "shop.py", "--port", "0", "--json")
+    first = ready(process)
+    shop = Path(bide.folder / "shop.py")
+    good = shop.read_text()
+    shop.write_text(f"{good}\n{broken}\n")
+    assert process.stderr is not None
+    said = list(iter(process.stderr.readline, "waiting for the next change\n"))
+    assert "shop.py changed: starting again\n" in said
+    assert "could not be imported" in said[-1]
+    if broken.startswith("import"):
+        Path(bide.folder / "not_there_yet.py").write_text("")
+    else:
+        shop.write_text(good)
+
+    second = ready(process)
+
+    assert (second["pid"], second["key"], second["url"]) == (first["pid"], first["key"], first["url"])
+    process.send_signal(signal.SIGTERM)
+    assert bide.finished(process).code == 0
+
+
+def test_dev_ends_where_code_cannot_be_loaded_at_the_first_start(bide: Bide) -> None:
+    Path(bide.folder / "shop.py").write_text("def (")
+    ended = bide.finished(bide.process("dev", "shop.py", "--port", "0"))
+    assert (ended.code, "could not be imported" in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize("given", ["k1:short", "0123456789abcdef0123456789abcdef"])
+@pytest.mark.parametrize("verb", ["dev", "serve", "worker", "doctor"])
+def test_W4_secrets_that_cannot_be_used_are_noticed_at_the_start(bide: Bide, verb: str, given: str) -> None:
+    """Not by the first run that makes a link, in a log that nobody reads."""
+    where = ["--app", "shop.py"] if verb == "doctor" else ["shop.py"]
+    ended = bide.finished(bide.process(verb, *where, BIDE_RESUME_SECRETS=given))
+    assert ended.code == 1
+    assert "setting resume_secrets cannot be used" in ended.out + ended.err
+    assert "make one with: python -c" in ended.out.replace("\n", " ") + ended.err
+    assert given.removeprefix("k1:") not in (ended.out + ended.err).replace("shorter", "")
+
+
 def test_serve_runs_no_worker_and_answers_with_keys_of_the_store(bide: Bide) -> None:
     key = bide("keys", "create", "--json").json["key"]
     process = bide.process("serve", "shop.py", "--port", "0", "--json")

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bide.authoring.checks import MAX_NAME, is_name, shown
 from bide.cli.options import StorePlace
 from bide.cli.output import Cell, Column, age_cell
 from bide.cli.session import StoreSession, Target, perform_on_store
 from bide.cli.usage import AppOption, JsonOption, StoreOption, UsageProblem, read_duration
 from bide.core.access import SCOPES, SECRET_BYTES, Key, Workspace, key_hash, new_key, unknown_scopes
+from bide.core.durations import deadline_after
 from bide.errors import KeyNotFound, WorkspaceExists, WorkspaceNotFound
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ async def make_key(
         name=name,
         scopes=scopes,
         created_at=now,
-        expires_at=now + expires if expires is not None else None,
+        expires_at=deadline_after(now, expires) if expires is not None else None,
         rate=rate,
     )
     await runtime.store.add_key(key)
@@ -69,7 +71,13 @@ def create_key(
     wrong = unknown_scopes(scopes)
     if wrong:
         raise UsageProblem(f"--scope {wrong[0]!r}: give one of {', '.join(SCOPES)}", "bad_input")
+    if name and not is_name(name):
+        raise UsageProblem(f"NAME {shown(name)}: give at most {MAX_NAME} printable characters", "bad_input")
     time = read_duration(expires, "--expires")
+    if time is not None and not time:
+        raise UsageProblem(
+            f"--expires {expires}: it would let nobody in; leave it out for a key that stays", "bad_input"
+        )
 
     async def work(session: StoreSession) -> None:
         if at.workspace != "default" and at.workspace not in {one.name for one in await session.store.workspaces()}:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bide.app import App
 
 CODE = "app_not_found"
+OWN_CODE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 def find_app(reference: str) -> App:
@@ -115,6 +116,7 @@ def _broken(place: str, error: Exception) -> UsageProblem:
     where = ""
     if not isinstance(error, SyntaxError):  # that one says where by itself
         frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+        frames = [f for f in frames if not f.filename.startswith(OWN_CODE)] or frames  # where it was called, not raised
         if frames and frames[-1].filename != __file__:
             where = f" ({frames[-1].filename}, line {frames[-1].lineno})"
     return UsageProblem(f"{place} could not be imported: {type(error).__name__}: {error}{where}", CODE)

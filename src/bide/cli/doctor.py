@@ -21,6 +21,7 @@ from bide.cli.session import Target, sqlite_path, without_password
 from bide.core.ages import spoken
 from bide.core.durations import format_duration
 from bide.core.records import FINAL, Run, Wait
+from bide.engine.runtime import resume_secrets
 from bide.engine.settings import Settings, check_public_url
 from bide.errors import BadConfiguration, BideError
 from bide.stores.interface import RunFilter, Store, WaitFilter
@@ -83,7 +84,7 @@ def doctor(
         findings = [Finding("notice", f"there is no store at {path} yet", "The first run or worker makes it.")]
     else:
         health, findings = asyncio.run(_examine(at, opened, without_password(settings.store)))
-    findings = [*findings, *_of_settings(settings, os.environ)]
+    findings = list(dict.fromkeys([*findings, *_of_settings(settings, os.environ)]))
     rows = list(_setting_rows(settings, at))
     out = Output(as_json=at.json)
     if at.json:
@@ -177,6 +178,10 @@ def _of_settings(settings: Settings, environment: Mapping[str, str]) -> Iterator
         check_public_url(settings)
     except BadConfiguration as error:
         yield Finding("problem", str(error), "`bide serve` and `bide worker` do not start with it.")
+    try:
+        resume_secrets(settings)
+    except BadConfiguration as error:
+        yield Finding("problem", str(error))
     if "public_url" not in settings.sources and settings.store.startswith("postgres"):
         yield Finding(
             "notice",
@@ -198,6 +203,8 @@ async def _examine(target: Target, app: App, url: str) -> tuple[Health, list[Fin
             return health, [clock, *[finding async for finding in _findings(target, app, runtime.store)]]
         finally:
             await app.close()
+    except BadConfiguration as error:
+        return Health(url=url, reachable=False), [Finding("problem", str(error))]
     except BideError as error:
         return Health(url=url, reachable=False), [Finding("problem", f"the store cannot be used: {error}")]
 

@@ -132,7 +132,11 @@ def _wait_row(info: WaitInfo, now: datetime) -> list[Cell]:
 def _awaited(info: WaitInfo) -> str:
     if info.kind == "children":
         return f"children ({info.received} of {info.expected})"
-    return ", ".join(info.names) or info.kind
+    names = [name for name in info.names if not name.startswith("callback:")]  # those are bide's own, and say nothing
+    if names:
+        return ", ".join(names)
+    step = info.step.replace("\xa0", " ")  # which keeps what bide calls its own from what users call theirs
+    return f"{'callback' if info.names else info.kind}: {info.details.get('title') or step}"
 
 
 def unused(
@@ -248,7 +252,7 @@ def _facts(info: RunInfo, now: datetime) -> list[tuple[str, Cell]]:
         ("input", value_cell(info.input)),
         ("state", value_cell(info.state) if info.state != info.input else None),
         ("result", value_cell(info.result) if info.status == "completed" else None),
-        ("error", Cell(str(info.error), "red" if info.status == "failed" else "") if info.error is not None else None),
+        ("error", Cell(info.error.told, "red" if info.status == "failed" else "") if info.error is not None else None),
     ]
     return [(name, cell) for name, cell in facts if cell is not None]
 

@@ -8,10 +8,12 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 DEV_KEY = "BIDE_DEV_KEY"
 DEV_PORT = "BIDE_DEV_PORT"
 LOOK_SECONDS = 0.5
+MOST_SOURCES = 5_000
+OTHERS_CODE = frozenset({"site-packages", "node_modules", "venv"})
 
 TargetArgument = Annotated[
     str | None,
@@ -76,14 +80,33 @@ def dev(
     For trying things out. Prints a key, the URLs, and a line to try.
     """
     aim = _aim("dev", target or app, store, workspace, json)
-    found = aim.open_app()
-    _log()
-    watched = _Watch() if reload else None
+    has_run = reload and DEV_PORT in os.environ  # else what is wrong may be the command
+    saved = _Watch(_all_sources, is_new_a_change=True) if has_run else None  # before the code is read
+    try:
+        found = aim.open_app()
+    except (BideError, UsageProblem) as problem:
+        if saved is None:
+            raise
+        return _wait_for_a_better_one(problem, saved)
+    _log(tells_all=True)
+    watched = _Watch(_loaded_sources) if reload else None
     code = run_quickly(_serve(aim, found, found.lifespan(), host, port, watched=watched, is_dev=True))
     if watched is not None and watched.changed is not None:
-        print(f"{watched.changed} changed: starting again", file=sys.stderr, flush=True)
-        os.execv(sys.executable, [sys.executable, "-m", "bide", *sys.argv[1:]])
+        _start_again(watched.changed)
     return code
+
+
+def _wait_for_a_better_one(problem: Exception, saved: _Watch) -> NoReturn:
+    """The code was changed and cannot be loaded: whoever changed it is still at it."""
+    print(f"error: {problem}\nwaiting for the next change", file=sys.stderr, flush=True)
+    while not saved.has_changed():
+        time.sleep(LOOK_SECONDS)
+    _start_again(saved.changed)
+
+
+def _start_again(changed: str | None) -> NoReturn:
+    print(f"{changed} changed: starting again", file=sys.stderr, flush=True)
+    os.execv(sys.executable, [sys.executable, "-m", "bide", *sys.argv[1:]])
 
 
 def _name(app: App, host: str) -> None:
@@ -102,9 +125,12 @@ def _aim(verb: str, app: str | None, store: str | None, workspace: str, json: bo
     return Target(app, store, workspace, json)
 
 
-def _log() -> None:
+def _log(*, tells_all: bool = False) -> None:
+    """To whoever tries things out it is told what their code raised, with every word of it."""
     if not logging.root.handlers:  # the app may have set up its own
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        if tells_all:
+            logging.getLogger("bide.runs").setLevel(logging.DEBUG)
 
 
 async def _serve(
@@ -211,30 +237,52 @@ def _inputs(app: App) -> Iterator[tuple[str, Any]]:
             yield definition.name, given
 
 
-class _Watch:
-    """Looks at the files of the modules that this process has loaded from the folder it runs in."""
+def _loaded_sources() -> Iterator[str]:
+    """The files of the modules that this process has loaded from the folder it runs in."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file and file.startswith(os.getcwd()) and "site-packages" not in file:
+            yield file
 
-    def __init__(self) -> None:
+
+def _all_sources() -> Iterator[str]:
+    """All code below the folder that this process runs in, loaded or not; of very much, the first."""
+    return islice(_sources_below(os.getcwd()), MOST_SOURCES)
+
+
+def _sources_below(top: str) -> Iterator[str]:
+    for folder, inner, files in os.walk(top):
+        inner[:] = [name for name in inner if not name.startswith((".", "__")) and name not in OTHERS_CODE]
+        yield from (os.path.join(folder, file) for file in files if file.endswith((".py", ".machine")))
+
+
+class _Watch:
+    """Looks whether files have changed since it was made. One that is loaded later has not; one that is *new* may be
+    what was missing."""
+
+    def __init__(self, files: Callable[[], Iterator[str]], *, is_new_a_change: bool = False) -> None:
         self.changed: str | None = None
+        self._files = files
+        self._is_new_a_change = is_new_a_change
         self._seen = self._times()
 
     def _times(self) -> dict[str, float]:
-        here = os.getcwd()
-        files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
         times = {}
-        for file in files:
-            if file and file.startswith(here) and "site-packages" not in file:
-                try:
-                    times[file] = Path(file).stat().st_mtime
-                except OSError:
-                    continue
+        for file in self._files():
+            try:
+                times[file] = Path(file).stat().st_mtime
+            except OSError:
+                continue
         return times
 
+    def has_changed(self) -> bool:
+        for file, moment in self._times().items():
+            if self._seen.setdefault(file, 0.0 if self._is_new_a_change else moment) != moment:
+                self.changed = file.removeprefix(os.getcwd()).lstrip("/")
+                return True
+        return False
+
     async def until_changed(self, stop: Any) -> None:
-        while True:
+        while not self.has_changed():  # noqa: ASYNC110  # files do not tell
             await asyncio.sleep(LOOK_SECONDS)
-            for file, time in self._times().items():
-                if self._seen.setdefault(file, time) != time:
-                    self.changed = file.removeprefix(os.getcwd()).lstrip("/")
-                    stop.ask()
-                    return
+        stop.ask()

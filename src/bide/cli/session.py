@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bide.cli.output import Output
 from bide.cli.usage import NEEDS_STORE, UsageProblem
+from bide.core.tokens import HOW_TO_MAKE_ONE
 from bide.engine.settings import check_public_url
 from bide.errors import BadConfiguration, RunNotFound, StoreUnavailable, Unauthorized
 
@@ -203,9 +204,14 @@ async def _within(target: Target, app: App, work: Callable[[StoreSession], Await
 
 
 async def _over_http(target: Target, server: Server, work: Callable[[Session], Awaitable[int | None]]) -> int | None:
-    from bide.client.remote import RemoteClient
+    from bide.client.remote import BadAddress, RemoteClient
 
-    async with RemoteClient(server.url, server.key) as client:
+    try:
+        opened = RemoteClient(server.url, server.key)
+    except BadAddress as error:
+        option = f"--{error.option} (BIDE_{error.option.upper()})"
+        raise UsageProblem(f"{option} {error.problem}", error.code) from error
+    async with opened as client:
         try:
             return await work(ServerSession(target, client))
         except Unauthorized as error:
@@ -247,6 +253,6 @@ def check_links(app: App) -> None:
     check_public_url(settings)
     if settings.store.startswith(("postgresql:", "postgres:")) and not settings.resume_secrets:
         raise BadConfiguration(
-            "resume links need a secret that every process knows: set BIDE_RESUME_SECRETS=id:secret "
-            '(make one with: python -c "import secrets; print(secrets.token_hex(32))")'
+            "resume links need a secret that every process knows: "
+            f"set BIDE_RESUME_SECRETS=id:secret ({HOW_TO_MAKE_ONE})"
         )
