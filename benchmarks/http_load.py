@@ -21,27 +21,30 @@ from typing import cast
 
 import msgspec
 
+from benchmarks.stolen import Stolen, is_enough
 from bide.cli.quickly import run_quickly
 
 BODY = b'{"data":{"approved":true,"reason":"it is fine"}}'
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to send in each of several rounds: as fast as it goes, then so many in a second for a while."""
+    """What to send in each round: as fast as it goes, then so many in a second for a while. There are *most* rounds at
+    most, and no more than it takes for *rounds* of them to be calm."""
 
     port: int
     key: str
     connections: int
     warm_up: int
     rounds: int
+    most: int
     answers: int
     rate: int
     paced: int
 
     @property
     def parked(self) -> int:
-        """How many runs it answers, one after the other from the first."""
-        return self.warm_up + self.rounds * (self.answers + self.paced)
+        """How many runs it may answer, one after the other from the first."""
+        return self.warm_up + self.most * (self.answers + self.paced)
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +54,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     p50_ms: list[float]
     p99_ms: list[float]
     longest_ms: list[float]
+    stolen_at_most: list[float]  # percent of the processors, while it went as fast as it could
+    stolen_at_rate: list[float]
 
 
 class Connection(asyncio.Protocol):
@@ -185,12 +190,15 @@ async def measure(plan: Plan) -> Found:
             return [next(numbers) for _ in range(count)]
 
         await load.answer(some(plan.warm_up))
-        found = Found(per_s=[], p50_ms=[], p99_ms=[], longest_ms=[])
-        for _ in range(plan.rounds):
-            began = time.perf_counter()
+        found = Found(per_s=[], p50_ms=[], p99_ms=[], longest_ms=[], stolen_at_most=[], stolen_at_rate=[])
+        while not is_enough(found.stolen_at_rate, plan.rounds, plan.most):
+            theft, began = Stolen(), time.perf_counter()
             await load.answer(some(plan.answers))
             found.per_s.append(plan.answers / (time.perf_counter() - began))
+            found.stolen_at_most.append(theft.percent())
+            theft = Stolen()
             delays = await load.answer_at(plan.rate, some(plan.paced))
+            found.stolen_at_rate.append(theft.percent())
             cuts = quantiles(delays, n=100, method="inclusive")
             found.p50_ms.append(cuts[49] * 1e3)
             found.p99_ms.append(cuts[98] * 1e3)

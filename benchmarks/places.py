@@ -21,7 +21,8 @@ KINDS: tuple[Kind, ...] = ("sqlite", "postgres")
 class Places:
     """A folder for files, and a PostgreSQL server on this machine with its default settings (so `fsync` is on).
 
-    The server is started at the first use. Every system that is measured gets its databases from the same one.
+    The server is started at the first use. Every system that is measured gets its databases from the same one, over its
+    socket in the file system, as one reaches a server on the same machine.
     """
 
     def __init__(self) -> None:
@@ -64,7 +65,7 @@ class Places:
             await connection.execute(f"CREATE DATABASE {name}")
         finally:
             await connection.close()
-        return self.server().url(name)
+        return self.server().socket_url(name)
 
     def server(self) -> PostgresServer:
         if self._server is None:

@@ -11,7 +11,7 @@ class Scale:
     cycles: int = 6_000
     dbos_cycles: int = 120
     raw_seconds: float = 1.5
-    wakes: int = 300
+    wakes: int = 300  # that count: more are measured where the machine is busy, as of the rounds over HTTP
     parked: int = 100_000  # what a full store holds
     weighed: int = 10_000  # parked runs whose bytes and memory are counted
     counted_cycles: int = 4_000
@@ -24,7 +24,7 @@ class Scale:
     payments: int = 10_000  # rows of a file, each sent over Kafka
     answers: int = 5_000  # over HTTP, in each round
     http_seconds: int = 5  # at half the load
-    http_rounds: int = 5  # the median counts
+    http_rounds: int = 5  # that count; the median of them is the figure
 
 
 FULL = Scale()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from statistics import quantiles
+from itertools import chain
+from statistics import mean, quantiles
 from typing import Any
 
 import bide
@@ -16,10 +17,12 @@ from benchmarks.places import Kind, Places
 from benchmarks.programs import idle, park_many, waking_app
 from benchmarks.scale import Scale
 from benchmarks.signaller import READY, send
+from benchmarks.stolen import Stolen, calmest, is_enough
 
 P50_MS, P99_MS, OTHER_PROCESS_P50_MS, TIMES_EMPTY = 3.0, 15.0, 6.0, 1.2
 WARM_UP_WAKES = 10
 BLOCK = 25  # wakes in one store before the other has its turn
+MOST_TIMES = 6  # as many blocks as count, where the machine is never calm
 IDLE_SECONDS = 0.01
 
 
@@ -68,9 +71,10 @@ class Sleeper:
         assert self._other.stdin is not None
         self._other.stdin.write(f"{run_id}\n".encode())
 
-    def percentiles_ms(self) -> dict[str, float]:
-        cuts = quantiles(self.delays_ns, n=100, method="inclusive")
-        return {"p50_ms": round(cuts[49] / 1e6, 3), "p99_ms": round(cuts[98] / 1e6, 3)}
+    def taken(self) -> list[int]:
+        """The delays since this was asked last."""
+        delays, self.delays_ns = self.delays_ns, []
+        return delays
 
 
 async def _start_signaller(url: str) -> asyncio.subprocess.Process:
@@ -112,16 +116,40 @@ async def _full_store(places: Places, kind: Kind, scale: Scale) -> str:
 async def _measure(empty_url: str, full_url: str, scale: Scale, other_process: bool) -> dict[str, Any]:
     """Block by block in turns, so that whatever else the machine does hits both stores."""
     empty, full = Sleeper(empty_url), Sleeper(full_url)
+    blocks: list[tuple[list[int], list[int]]] = []
+    stolen: list[float] = []
+    wanted = scale.wakes // BLOCK
     async with empty.ready(other_process=other_process), full.ready(other_process=other_process):
-        for _ in range(0, scale.wakes, BLOCK):
+        while not is_enough(stolen, wanted, MOST_TIMES * wanted):
+            theft = Stolen()
             await empty.wake(BLOCK)
             await full.wake(BLOCK)
-    one, many = empty.percentiles_ms(), full.percentiles_ms()
+            stolen.append(theft.percent())
+            blocks.append((empty.taken(), full.taken()))
+    (one, many), (one_of_all, many_of_all) = _percentiles(calmest(blocks, stolen, wanted)), _percentiles(blocks)
     return {
         "empty": one,
         "full": {**many, "parked": scale.parked},
         "ratio_full_to_empty": round(many["p50_ms"] / one["p50_ms"], 2),
+        "stolen_percent": round(mean(calmest(stolen, stolen, wanted)), 2),
+        "blocks": wanted,
+        "all_blocks": {
+            "empty": one_of_all,
+            "full": many_of_all,
+            "stolen_percent": round(mean(stolen), 2),
+            "blocks": len(stolen),
+        },
     }
+
+
+def _percentiles(blocks: Sequence[tuple[list[int], list[int]]]) -> list[dict[str, float]]:
+    """Of the empty store and of the full one."""
+    return [_percentiles_ms(list(chain.from_iterable(delays))) for delays in zip(*blocks, strict=True)]
+
+
+def _percentiles_ms(delays_ns: list[int]) -> dict[str, float]:
+    cuts = quantiles(delays_ns, n=100, method="inclusive")
+    return {"p50_ms": round(cuts[49] / 1e6, 3), "p99_ms": round(cuts[98] / 1e6, 3)}
 
 
 def _figures(kind: Kind, origin: str, found: dict[str, Any], scale: Scale) -> list[Figure]:
@@ -137,4 +165,5 @@ def _figures(kind: Kind, origin: str, found: dict[str, Any], scale: Scale) -> li
         Figure(f"{where}: the same with {scale.parked:,} parked, p50", full["p50_ms"], "ms"),
         Figure(f"{where}: the same with {scale.parked:,} parked, p99", full["p99_ms"], "ms"),
         Figure.at_most(f"{where}: times the empty store, p50", found["ratio_full_to_empty"], "×", TIMES_EMPTY),
+        Figure(f"{where}: taken by the host meanwhile", found["stolen_percent"], "%"),
     ]
