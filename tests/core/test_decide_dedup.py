@@ -140,6 +140,23 @@ def test_S7_the_next_run_of_a_key_has_dedup_keys_of_its_own_by_run_id() -> None:
     assert again == Receipt(outcome="duplicate", run_id=OTHER, message_id="msg_b", duplicate=True)
 
 
+def test_S7_a_dedup_key_that_two_runs_of_a_key_took_is_known_for_as_long_as_the_later_one_is() -> None:
+    """By the first one's address it was known as the first one's alone, and forgotten with it."""
+    view = view_of(keyed())
+    decide(view, signal("msg_a", dedup_key="e1"), commit(end()), start())
+    decide(view, signal("msg_b", dedup_key="e1", target=OTHER, run_id=OTHER))
+    (again,) = decide(view, by_key("order:1", OTHER, "msg_c", dedup_key="e1"))
+    assert again == Receipt(outcome="duplicate", run_id=OTHER, message_id="msg_b", duplicate=True)
+
+
+def test_S7_of_two_payloads_under_one_dedup_key_the_first_stands_for_the_correlation_key() -> None:
+    view = view_of(keyed())
+    decide(view, by_key("order:1", RUN, "msg_a", dedup_key="e1"), commit(end()), start())
+    decide(view, signal("msg_b", dedup_key="e1", target=OTHER, run_id=OTHER, payload="2", digest="other"))
+    (again,) = decide(view, by_key("order:1", OTHER, "msg_c", dedup_key="e1"))
+    assert again == Receipt(outcome="duplicate", run_id=RUN, message_id="msg_a", duplicate=True)
+
+
 def test_law_8_a_dedup_key_of_another_workspace_says_nothing() -> None:
     elsewhere = running(id=OTHER, workspace="other")
     view = view_of(running(), elsewhere)

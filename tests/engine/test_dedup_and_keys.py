@@ -189,6 +189,20 @@ async def test_S7_the_next_run_of_a_key_has_dedup_keys_of_its_own_by_run_id(stor
         assert again.message_id == first.message_id
 
 
+async def test_S7_a_dedup_key_that_two_runs_of_a_key_took_outlives_the_first(store_url: str) -> None:
+    async with world(app, store=store_url, retention="1d") as there:
+        run = await there.start("loop", correlation_key="order:1")
+        await there.signal("order:1", "go", 1, dedup_key="e1")
+        await there.signal(run.id, "end")
+        following = await there.start("loop", correlation_key="order:1")
+        first = await there.signal(following.id, "go", 1, dedup_key="e1")
+        await there.advance("2d")
+        with pytest.raises(bide.RunNotFound):
+            await there.get(run.id)
+        again = await there.signal("order:1", "go", 1, dedup_key="e1")
+        assert (first.outcome, again.outcome, again.message_id) == ("woke", "duplicate", first.message_id)
+
+
 async def test_S7_of_many_redeliveries_at_once_one_is_admitted(store_url: str) -> None:
     async with world(app, store=store_url) as there:
         run = await there.start("loop")

@@ -127,19 +127,7 @@ def admit_signal(draft: Draft, command: Deliver, run: Run) -> Receipt:
         draft.unused_deleted.append((command.workspace, command.unused_id))
     if command.dedup_key is not None:
         for name in dedup_names(command, run.correlation_key):
-            if draft.name(run.workspace, "dedup", name) is not None:
-                continue  # an earlier run of the correlation key has it: the first one stands
-            draft.put_name(
-                Name(
-                    workspace=run.workspace,
-                    kind="dedup",
-                    name=name,
-                    run_id=run.id,
-                    digest=command.digest,
-                    message_id=signal.id,
-                    created_at=draft.now,
-                )
-            )
+            _remember(draft, command, run, name)
     run = replace(run, inbox_seq=signal.seq, inbox_count=run.inbox_count + 1, updated_at=draft.now)
     run = draft.record(
         run,
@@ -160,6 +148,30 @@ def admit_signal(draft: Draft, command: Deliver, run: Run) -> Receipt:
                 wake(draft, run, wait, wait.key)
             return Receipt(outcome="woke", run_id=run.id, wait_id=wait.id, message_id=signal.id)
     return Receipt(outcome="queued", run_id=run.id, message_id=signal.id)
+
+
+def _remember(draft: Draft, command: Deliver, run: Run, name: str) -> None:
+    """Keep a dedup key under one of its names (S7).
+
+    An earlier run of the correlation key may have it there. With the same payload the later run takes it over, so that
+    it is known for as long as either is; with another one the first stands.
+    """
+    earlier = draft.name(run.workspace, "dedup", name)
+    if earlier is not None and earlier.digest != command.digest:
+        return
+    row = Name(
+        workspace=run.workspace,
+        kind="dedup",
+        name=name,
+        run_id=run.id,
+        digest=command.digest,
+        message_id=command.signal_id,
+        created_at=draft.now,
+    )
+    if earlier is None:
+        draft.put_name(row)
+    else:
+        draft.replace_name(row, known=earlier)
 
 
 def _end_wait(draft: Draft, run: Run, wait: Wait) -> Run:
