@@ -349,7 +349,8 @@ class AlreadyAnswered(Conflict):
             "timed_out": "its time was up",
             "failed": "it was failed before",
             "cancelled": "it was cancelled before",
-        }.get(self.reason, "it was answered before")
+            "completed": "it was answered before",
+        }.get(self.reason, "it was answered or failed before")  # W7 has one reason for both
         return f"it is too late for {self.signal_id!r}: {said}"
 
 

@@ -96,7 +96,8 @@ class Signalling(Door):
     async def signal_many(self, signals: Iterable[SignalTo], *, check: bool = True) -> list[Receipt]:
         """Deliver all of these signals in one commit, or none of them.
 
-        Where one is refused, none is delivered: the refusal is raised, or with `check=False` the receipts say which.
+        Where one is refused, none is delivered: the refusal is raised, or with `check=False` the receipts say which. What
+        cannot become a message at all, as a payload over the limit, is raised either way.
         """
         runtime = await self._open()
         asked = list(signals)
