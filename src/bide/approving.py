@@ -9,7 +9,7 @@ import msgspec
 
 from bide.authoring.workflow import Step, Workflow
 from bide.core.approvals import APPROVAL, Approval, Asked, Ended, approved_command
-from bide.core.commands import Cancelled, Done, DuplicateRun, Failed, NewChild, Receipt, Started, Unknown
+from bide.core.commands import Cancelled, Done, DuplicateRun, Failed, InboxFull, NewChild, Receipt, Started, Unknown
 from bide.core.retrying import RetryPolicy
 from bide.engine.runtime import runtime_at_work
 from bide.errors import RunCancelledError, RunFailedError, RunStoppedError, WaitTimeoutError
@@ -103,5 +103,7 @@ def _told(reply: object) -> dict[str, Any]:
             return {"outcome": reply.outcome, "run_id": reply.run_id, "reason": reply.reason}
         case Unknown():
             return {"outcome": "no_target", "run_id": reply.run_id}
+        case InboxFull():
+            return {"outcome": "inbox_full", "run_id": reply.run_id}
         case _:
             return {"outcome": msgspec.to_builtins(reply)}

@@ -40,6 +40,7 @@ BideError                        catch this to catch us
 ├─ Unauthorized                  no key, or one that is not good (HTTP 401)
 │  └─ BadSignature               nothing proves who sent a webhook
 ├─ TooManyRequests               the rate of a key or link is used up (HTTP 429)
+│  ├─ InboxFull                  as many signals wait in a run's inbox as may
 │  └─ QuotaExceeded              the workspace has as much as it may
 ├─ TransactionOpen               write after the open transaction, or inside it
 ├─ RunEnded                      raised by `result`
@@ -694,6 +695,27 @@ class QuotaExceeded(TooManyRequests):
         return (
             f"this workspace may have {self.limit} {self.what} ({self.setting}), and has them; "
             f"end some, or try again in {self.retry_after} s"
+        )
+
+
+class InboxFull(TooManyRequests):
+    """As many signals wait in a run's inbox as may (`max_inbox`), and it waits for none of this name.
+
+    >>> print(InboxFull("run_7", 100_000))
+    run_7 has 100000 signals in its inbox (max_inbox); let it take some, or end it, and send this again
+    """
+
+    code = "inbox_full"
+
+    def __init__(self, run_id: str, limit: int) -> None:
+        super().__init__(5)
+        self.args = (run_id, limit)
+        self.run_id, self.limit = run_id, limit
+
+    def __str__(self) -> str:
+        return (
+            f"{self.run_id} has {self.limit} signals in its inbox (max_inbox); "
+            "let it take some, or end it, and send this again"
         )
 
 

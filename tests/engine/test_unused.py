@@ -168,3 +168,20 @@ async def test_S11_signal_many_delivers_all_or_none(store_url: str) -> None:
         receipts = await w.signal_many([bide.SignalTo(one.id, "note"), bide.SignalTo(two.id, paid, Payment(amount=2))])
         assert [receipt.outcome for receipt in receipts] == ["woke", "woke"]
         assert [(await w.get(run.id)).status for run in (one, two)] == ["completed", "completed"]
+
+
+async def test_F48_a_full_inbox_takes_what_the_run_waits_for_and_nothing_else(store_url: str) -> None:
+    async with world(shop(), store=store_url, max_inbox=2) as w:
+        run = await w.start("order", correlation_key="order:1")
+        for number in range(2):
+            await w.signal("order:1", "other", number)
+        for check in (True, False):
+            with pytest.raises(bide.InboxFull, match=f"{run.id} has 2 signals in its inbox") as refused:
+                await w.signal(run.id, "other", 2, check=check)
+        assert (refused.value.run_id, refused.value.limit, refused.value.status) == (run.id, 2, 429)
+        with pytest.raises(bide.InboxFull):
+            await w.signal_many([bide.SignalTo(run.id, "note"), bide.SignalTo("order:1", "other")])
+        assert len(await w.inbox(run.id)) == 2
+        assert (await w.signal(run.id, "note")).outcome == "woke"
+        assert (await w.get(run.id)).status == "completed"
+        assert await w.unused() == []

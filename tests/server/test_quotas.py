@@ -47,6 +47,17 @@ async def test_open_waits_and_full_inboxes_are_counted_too(store_url: str) -> No
         assert len(await w.inbox(runs[0].id)) == 2
 
 
+async def test_F48_a_full_inbox_is_429_and_the_key_of_the_request_stays_unused(store_url: str) -> None:
+    async with world(app, store_url, max_inbox=1) as w:
+        http, run = w.http(), await w.start("order")
+        path, once = f"/v1/runs/{run.id}/signals", {"Idempotency-Key": "k-1"}
+        assert (await http.post(path, json={"name": "other"})).status_code == 202
+        refused = await http.post(path, json={"name": "other"}, headers=once)
+        assert (*code(refused), refused.headers["retry-after"]) == (429, "inbox_full", "5")
+        assert run.id in refused.json()["detail"]
+        assert (await http.post(path, json={"name": "paid", "payload": {"amount": 1}}, headers=once)).status_code == 202
+
+
 async def test_all_keys_of_a_workspace_share_its_rate() -> None:
     """T30d: more keys are no way to more requests."""
     async with world(app, workspace_rate=5) as w:

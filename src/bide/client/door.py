@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from bide.authoring.checks import check_text, is_name
 from bide.client.traced import name_of, tell
+from bide.core import commands
 from bide.core.commands import AnyCommand, Failed, Reply
 from bide.core.durations import BadDuration, Duration, parse_duration
 from bide.core.records import Run as RunRow
@@ -17,7 +18,7 @@ from bide.core.redaction import names_in
 from bide.engine import tracing
 from bide.engine.governed import governed
 from bide.engine.runtime import Runtime, in_own_transaction
-from bide.errors import BadInput, RunNotFound, TransactionOpen
+from bide.errors import BadInput, InboxFull, RunNotFound, TransactionOpen
 from bide.stores.interface import RunFilter
 
 PAGE = 100
@@ -52,6 +53,8 @@ class Door:
         reply = (await runtime.committer.submit(self._sent(command))).reply
         if isinstance(reply, Failed):
             raise reply.error
+        if isinstance(reply, commands.InboxFull):
+            raise InboxFull(reply.run_id, reply.room)
         return reply
 
     def _sent(self, command: AnyCommand) -> AnyCommand:

@@ -96,8 +96,8 @@ class Signalling(Door):
     async def signal_many(self, signals: Iterable[SignalTo], *, check: bool = True) -> list[Receipt]:
         """Deliver all of these signals in one commit, or none of them.
 
-        Where one is refused, none is delivered: the refusal is raised, or with `check=False` the receipts say which. What
-        cannot become a message at all, as a payload over the limit, is raised either way.
+        Where one is refused, none is delivered: the refusal is raised, or with `check=False` the receipts say which.
+        What cannot become a message at all, as a payload over the limit, is raised either way.
         """
         runtime = await self._open()
         asked = list(signals)
@@ -166,6 +166,7 @@ class Signalling(Door):
             digest=digest(canonical_text(text) if dedup_key is not None else text)[:32],
             dedup_key=check_text(dedup_key, "dedup key") if dedup_key is not None else None,
             by_correlation=run_id is None,
+            room=runtime.settings.max_inbox,
         )
 
 

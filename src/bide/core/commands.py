@@ -71,6 +71,7 @@ class Deliver(Command, frozen=True, kw_only=True):
     by_correlation: bool = False
     unused_id: str | None = None  # the kept arrival that this delivery re-addresses; it goes when it is admitted
     is_gone: bool = False  # nothing is kept under that id any more: only a repeat of what took it has an answer (H2)
+    room: int = 0  # how many signals may wait in the inbox; 0 for any number
 
 
 class StartOrSignal(Command, frozen=True, kw_only=True):
@@ -495,6 +496,13 @@ class Unknown(msgspec.Struct, frozen=True):
     run_id: str
 
 
+class InboxFull(msgspec.Struct, frozen=True):
+    """As many signals wait in the run's inbox as may, and no open wait takes this one."""
+
+    run_id: RunId
+    room: int
+
+
 class Done(msgspec.Struct, frozen=True, gc=False):
     """It was done, or there was nothing to do."""
 
@@ -543,6 +551,7 @@ Reply = (
     | Stale
     | Cancelled
     | Unknown
+    | InboxFull
     | Done
     | Denied
     | Unwelcome

@@ -47,6 +47,7 @@ from bide.core.commands import (
     Failed,
     FireTimer,
     GiveBack,
+    InboxFull,
     KeepUnused,
     NoteDenial,
     Once,
@@ -94,7 +95,7 @@ def _counts(reply: Reply) -> bool:
     """Whether what a command changed stands: not where it comes again, nor where it was refused as a whole (S11)."""
     if isinstance(reply, Receipts):
         return not any(receipt.outcome in REFUSED for receipt in reply.receipts)
-    return not isinstance(reply, Again)
+    return not isinstance(reply, (Again, InboxFull))
 
 
 def decide(draft: Draft, command: AnyCommand) -> Reply:

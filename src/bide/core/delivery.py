@@ -13,6 +13,7 @@ from bide.core.commands import (
     Deliver,
     DeliverMany,
     DuplicateRun,
+    InboxFull,
     Receipt,
     Receipts,
     Reply,
@@ -53,6 +54,8 @@ def deliver(draft: Draft, command: Deliver) -> Reply:
         return unfit
     if run.status in FINAL:
         return _refuse(draft, command, run, run.status)
+    if command.room and run.inbox_count >= command.room and not _is_awaited(draft, command, run):
+        return InboxFull(run.id, command.room)
     return admit_signal(draft, command, run)
 
 
@@ -84,7 +87,8 @@ def admit(draft: Draft, command: Admit) -> Reply:
     draft.intake_deleted.append(command.intake_id)
     inner = command.command
     if isinstance(inner, Deliver):
-        return deliver(draft, inner)
+        reply = deliver(draft, inner)
+        return _refuse(draft, inner, draft.run(reply.run_id), "inbox_full") if isinstance(reply, InboxFull) else reply
     reply = start(draft, inner)
     if isinstance(reply, DuplicateRun):
         draft.unused.append(
@@ -104,6 +108,9 @@ def admit(draft: Draft, command: Admit) -> Reply:
 
 def deliver_many(draft: Draft, command: DeliverMany) -> Reply:
     replies = [deliver(draft, delivery) for delivery in command.deliveries]
+    for reply in replies:
+        if isinstance(reply, InboxFull):
+            return reply
     receipts = tuple(reply for reply in replies if isinstance(reply, Receipt))
     if len(receipts) < len(replies):
         return Again()
@@ -172,6 +179,11 @@ def _remember(draft: Draft, command: Deliver, run: Run, name: str) -> None:
         draft.put_name(row)
     else:
         draft.replace_name(row, known=earlier)
+
+
+def _is_awaited(draft: Draft, command: Deliver, run: Run) -> bool:
+    """Whether an open wait is for signals of this name: a run can always get at what it waits for."""
+    return any(wait.kind in ("signals", "receive") and command.name in wait.names for wait in draft.open_waits(run))
 
 
 def _end_wait(draft: Draft, run: Run, wait: Wait) -> Run:

@@ -36,6 +36,7 @@ _REFUSED = {
     "cancelled": "its wait was cancelled",
     "stale": "the run had gone on without it",
     "dedup_conflict": "its dedup key had come with another payload before, and the first one stands",
+    "inbox_full": "as many signals as may were in its inbox",
     "withdrawn": "the wait that it answered had lost against another when it came",
     "invalid_payload": "its payload is not of the type that the definition declares for it",
 }

@@ -50,6 +50,7 @@ class Settings:
     private_hosts: str = ""
     resume_secrets: str = ""
     longest_poll: timedelta = timedelta(seconds=60)
+    max_inbox: int = 100_000
     workspace_rate: int = 0
     workspace_max_runs: int = 0
     workspace_max_waits: int = 0
