@@ -18,7 +18,7 @@ def run_demo(folder: Path, **environment: str) -> subprocess.CompletedProcess[st
         text=True,
         cwd=folder,
         env=os.environ | environment,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

@@ -20,7 +20,7 @@ def run(example: Path, folder: Path, **environment: str) -> subprocess.Completed
         text=True,
         cwd=folder,
         env={**{name: value for name, value in os.environ.items() if not name.startswith("BIDE_")}, **environment},
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

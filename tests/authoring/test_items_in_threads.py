@@ -28,6 +28,13 @@ async def never(after: int) -> Sequence[Item]:
     return []
 
 
+async def is_asked() -> None:
+    """Until a thread has asked for a page, which is a task of the loop beside this one."""
+    async with asyncio.timeout(120):
+        while len(asyncio.all_tasks()) < 2:  # noqa: ASYNC110  # there is no event to wait for
+            await asyncio.sleep(0.001)
+
+
 def go_through(items: Items, outcome: list[Any]) -> None:
     try:
         outcome.append(list(items))
@@ -56,7 +63,7 @@ def test_a_thread_whose_loop_is_gone_is_not_left_waiting(is_asked_before: bool) 
     thread = threading.Thread(target=go_through, args=(Items(never, int, loop, 3), outcome), daemon=True)
     if is_asked_before:
         thread.start()
-        loop.run_until_complete(asyncio.sleep(0.05))
+        loop.run_until_complete(is_asked())
         for task in asyncio.all_tasks(loop):
             task.cancel()
         thread.join(1)
@@ -64,7 +71,7 @@ def test_a_thread_whose_loop_is_gone_is_not_left_waiting(is_asked_before: bool) 
     else:
         loop.close()
         thread.start()
-    thread.join(10)
+    thread.join(120)
     assert not thread.is_alive()
     assert len(outcome) == 1
     assert "was stopped" in outcome[0]
@@ -77,7 +84,7 @@ def test_a_page_that_is_asked_for_and_never_read_leaves_no_coroutine_behind() ->
     thread.start()
     thread.join(0.1)
     loop.close()
-    thread.join(10)
+    thread.join(120)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         gc.collect()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -13,15 +14,17 @@ from bide.testing import World, world
 from tests.support.staging import rival, until
 
 
-def slow(log: list[str], release: threading.Event) -> bide.App:
-    """An app whose step runs out of time at its first try, and until it is released."""
+def slow(log: list[str], release: threading.Event, began: Callable[[], None] | None = None) -> bide.App:
+    """An app whose step runs out of time at its first try, and until it is released. Its thread calls *began*."""
     app = bide.App()
 
     def block() -> str:
         first = not log
         log.append("begins")
         if first:
-            release.wait(30)
+            if began is not None:
+                began()
+            release.wait(120)
         log.append("ends")
         return "done"
 
@@ -33,13 +36,24 @@ def slow(log: list[str], release: threading.Event) -> bide.App:
     return app
 
 
+def once_out_of_time(then: Callable[[], None]) -> Callable[[], None]:
+    """For a thread to call as it begins: *then* is called after the engine knows that the step's time is up.
+
+    Its limit of 10 ms is a timer of this loop that was set before. Timers are called in their order, however late, and
+    between the two that are set here the step has its turn.
+    """
+    loop = asyncio.get_running_loop()
+
+    def began() -> None:
+        loop.call_soon_threadsafe(loop.call_later, 0.1, lambda: loop.call_later(0.1, then))
+
+    return began
+
+
 async def test_F1_the_next_try_waits_until_the_thread_of_the_last_one_has_ended(store_url: str) -> None:
     log, release = list[str](), threading.Event()
-    async with world(slow(log, release), store=store_url) as there:
-        timer = threading.Timer(0.2, release.set)  # long after the step's time is up
-        timer.start()
+    async with world(slow(log, release, once_out_of_time(release.set)), store=store_url) as there:
         run = await there.start("slow")
-        timer.join()
         assert log == ["begins", "ends"]  # it is not tried again, nor parked, while its thread runs
         retried = [entry.data for entry in await there.ledger(run.id) if entry.name == "step_retried"]
         assert "took longer than" in retried[0]["error"]["message"]
@@ -54,7 +68,7 @@ async def test_F1_the_time_of_a_step_begins_when_a_thread_is_free_for_it(store_u
 
     def block() -> None:
         log.append("begins")
-        release.wait(30)
+        release.wait(120)
 
     @app.workflow("busy")
     async def busy(step: bide.Step) -> None:
@@ -62,14 +76,15 @@ async def test_F1_the_time_of_a_step_begins_when_a_thread_is_free_for_it(store_u
 
     @app.workflow("queued")
     async def queued(step: bide.Step) -> None:
-        await step.options(timeout="100ms", retry=bide.RetryPolicy(attempts=1)).run("quick", log.append, "quick")
+        # Much more than it needs, so that its own code is in time on a busy machine.
+        await step.options(timeout="1s", retry=bide.RetryPolicy(attempts=1)).run("quick", log.append, "quick")
 
     async with world(app, store=store_url, threads=1) as there:
         await there.start("busy", settle=False)
         settled = asyncio.create_task(there.settle())
         await until(lambda: _is(log == ["begins"]))
         run = await there.start("queued", settle=False)
-        timer = threading.Timer(0.3, release.set)  # long after the time that the other step has
+        timer = threading.Timer(1.3, release.set)  # long after the time that the other step has
         timer.start()
         await settled
         await there.settle()

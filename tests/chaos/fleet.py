@@ -82,6 +82,8 @@ class Fleet:
         """Run one worker after the other."""
         while not self._is_closing:
             worker = self._slots[slot] = await self._launch()
+            if self._is_closing:  # the others were told while this one was being launched
+                worker.send(signal.SIGTERM)
             await worker.until_ready()
             code = await worker.end()
             could_not_open = code == 1 and not worker.name  # the server was away: it says so and ends

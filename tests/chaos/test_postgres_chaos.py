@@ -155,7 +155,13 @@ class Storm:
                 await asyncio.sleep(0.02)
 
     async def kill_a_worker(self) -> None:
-        (await self._team.any_ready(self._chance)).send(signal.SIGKILL)
+        worker = await self._team.any_ready(self._chance)
+        worker.send(signal.SIGKILL)
+
+        async def is_gone() -> bool:
+            return not worker.is_ready
+
+        await until(is_gone)  # nobody picks it for another fault while it dies
 
     async def crash_the_server(self) -> None:
         await asyncio.to_thread(self._server.restart, "immediate")
@@ -189,16 +195,21 @@ class Storm:
         Some claims are not known to their own worker: the connection was cut under the answer that told it. Such a
         claim is just taken over, so the pause is tried again with another, a few times.
         """
-        for _ in range(PAUSES):
+        paused = 0
+        while paused < PAUSES:
             worker = await self._team.any_ready(self._chance)
             held = await self._pause(worker)
             try:
                 lost = await self._taken_over(held)
             finally:
                 worker.send(signal.SIGCONT)
-            if lost is not None and await self._says_so(worker, lost):
+            if lost is None:
+                await self._progress()  # it held nothing that could be taken over: that is no try
+                continue
+            if await self._says_so(worker, lost):
                 self.takeovers += 1
                 return
+            paused += 1
         pytest.fail(f"{PAUSES} workers were paused past their lease, and none said that it lost a claim")
 
     async def _says_so(self, worker: Worker, run_id: str) -> bool:
@@ -517,11 +528,15 @@ async def test_retention_in_small_batches_under_load_spares_live_runs_and_their_
             await client.signal(keeper.id, "noise", 1, "noise")
         family = await client.start("family", correlation_key="live", tags={"is": "live"})
 
+        async def all_live_wait() -> bool:
+            return [run.status for run in await client.runs(tags={"is": "live"})] == ["waiting"] * 11
+
         async def two_children_ended() -> bool:
             runs = await all_runs(client)
             return sum(run.parent_id == family.id and run.status == "completed" for run in runs) == 2
 
         await until(two_children_ended)
+        await until(all_live_wait)
         load = [await client.start("echo", no, tags={"is": "load"}) for no in range(150)]
         load += [await client.start("family", correlation_key=f"load:{no}", tags={"is": "load"}) for no in range(5)]
         for no in range(5):

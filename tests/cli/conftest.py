@@ -24,7 +24,7 @@ from bide.core.commands import GiveBack, Offer
 from bide.core.records import Held
 from bide.engine.engine import Engine
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 SHOP = """
 import asyncio

@@ -25,12 +25,15 @@ class Workers:
         self.steps: Counter[tuple[str, str]] = Counter()
         self.shares: Counter[int] = Counter()
         self.stale: Counter[int] = Counter()
+        self.names: dict[int, str] = {}  # as the store knows them
 
     async def spawn(self, **given: str) -> int:
         """Start a worker and wait until it takes work; returns its process id."""
         assert self._nursery.stdin is not None
         self._nursery.stdin.write((" ".join(f"{name}={value}" for name, value in given.items()) + "\n").encode())
-        return int((await self.report("ready"))[0])
+        pid, name = await self.report("ready")
+        self.names[int(pid)] = name
+        return int(pid)
 
     async def report(self, *kinds: str) -> list[str]:
         """The next report of one of these kinds, without the kind; those of other kinds wait for whoever asks."""
@@ -93,6 +96,26 @@ async def workers(store: str) -> AsyncIterator[Workers]:
         assert nursery.stdin is not None
         nursery.stdin.close()  # it kills its workers and itself then
         await nursery.wait()
+
+
+@asynccontextmanager
+async def leases_of_the_dead_end(client: Client, team: Workers) -> AsyncIterator[None]:
+    """Meanwhile leases may be long, so that nobody loses one who only waits for the processor, and still nobody waits
+    for those of workers that are gone. What one of them had sent before may be committed later: it is looked again."""
+    store = (await client._open()).store
+
+    async def end() -> None:
+        while True:
+            for pid in list(team.exits):
+                await store.end_leases(team.names[pid])
+            await asyncio.sleep(0.05)
+
+    ending = asyncio.create_task(end())
+    try:
+        yield
+    finally:
+        ending.cancel()
+        await asyncio.wait({ending})
 
 
 @asynccontextmanager

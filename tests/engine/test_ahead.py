@@ -7,13 +7,22 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 import bide
 from bide.core.records import RunId
+from bide.engine import engine as engine_module
 from bide.engine.engine import Engine
 from bide.engine.runtime import Runtime
-from tests.support.staging import Gate, client_of, real_store, until
+from tests.support.staging import DEADLINE, Gate, client_of, real_store, until
 
 RUNS = 6
+
+
+@pytest.fixture(autouse=True)
+def _time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No engine gives back by itself what waits for a slot, however long a test is held up."""
+    monkeypatch.setattr(engine_module, "AHEAD_SECONDS", 10 * DEADLINE)
 
 
 def listening_app(gate: Gate, reached: list[str]) -> bide.App:

@@ -23,7 +23,7 @@ from bide.errors import StoreUnavailable
 from bide.stores.postgres import migrate
 from bide.testing import world
 from tests.support.postgres import connect
-from tests.support.staging import Gate, client_of, names, real_store, rival, rows, until
+from tests.support.staging import DEADLINE, Gate, client_of, names, real_store, rival, rows, until
 
 Ctx = bide.Context[Any]
 POINTS: tuple[Literal["before", "after_code", "after_commit"], ...] = ("before", "after_code", "after_commit")
@@ -784,10 +784,11 @@ async def test_a_heartbeat_keeps_the_lease_while_user_code_blocks_the_event_loop
     @app.machine("blocker")
     class Blocker:
         async def only(self, ctx: Ctx) -> bide.Done:
-            assert enough.wait(30), "no heartbeat came while the loop was blocked"  # blocks the whole event loop
+            assert enough.wait(DEADLINE), "no heartbeat came while the loop was blocked"  # blocks the whole event loop
             return bide.Done("kept")
 
-    async with real_store(app, store_url, lease="150ms", poll_interval="10ms") as runtime:
+    # One slot: a commit that takes longer than the lease once must not find that its own engine has claimed the run.
+    async with real_store(app, store_url, lease="150ms", poll_interval="10ms", concurrency=1) as runtime:
         renew = runtime.store.renew
 
         def watched(worker: str, claims: Mapping[RunId, int], lease: timedelta) -> set[RunId]:

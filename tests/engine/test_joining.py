@@ -19,6 +19,7 @@ import bide
 from bide.testing import world
 from tests.support.kinds import place_of
 from tests.support.postgres import split_schema
+from tests.support.staging import DEADLINE
 
 
 def shop() -> bide.App:
@@ -95,7 +96,7 @@ async def test_S11_the_end_of_a_run_can_be_waited_for_before_it_is_admitted(shar
         assert message.message_id is not None
         strangers = (other.result(run.id), client.result(gone.id), client.result(message.message_id))
         refused = [asyncio.create_task(each) for each in strangers]
-        await asyncio.wait(refused, timeout=30)
+        await asyncio.wait(refused, timeout=DEADLINE)
         await asyncio.sleep(0.1)  # it was looked for meanwhile, and was not there
 
         assert [type(task.exception()) for task in refused] == [bide.RunNotFound] * 3

@@ -30,6 +30,7 @@ from tests.support.staging import DEADLINE
 SHARES = 4  # each counts the points and takes its share of them: they are spread over the processes of the tests
 AT_ONCE = 4
 ALL = os.environ.get("BIDE_KILLS") == "all"
+ANYBODYS = ("pay", "MarkDispatched", "SettleChore")  # chores: another process that shares the store may do them
 SEED = int(os.environ.get("BIDE_KILLS_SEED", "2030"))
 
 
@@ -204,9 +205,13 @@ async def kill_and_go_on(
 
         mine = [(at, point) for at, point in enumerate(where, 1) if share is None or at % SHARES == share]
         killed = await asyncio.gather(*(kill_and_go_on(at, point) for at, point in mine))
-        assert killed.count(-signal.SIGKILL) >= len(killed) - 3, (
-            "polls, leases and chores move the last commits a little"
-        )
+        is_shared = not kind.startswith("sqlite")
+        missed = [
+            point
+            for (_, point), code in zip(mine, killed, strict=True)
+            if code == 0 and not (is_shared and point.split(":")[1] in ANYBODYS)
+        ]
+        assert len(missed) <= 3, f"polls and leases move the last commits a little: {missed}"
         assert killed or not is_first
         if not kind.startswith("sqlite"):
             assert await audit(kind) == []

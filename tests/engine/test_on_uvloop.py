@@ -30,7 +30,7 @@ async def collected(app: bide.App, items: int, broken: list[dict[str, Any]]) -> 
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: broken.append(context))
     async with app.engine():
         run = await app.client().start("sum", items)
-        result = await run.result(timeout="60s")
+        result = await run.result(timeout="2m")
     await app.close()
     return result
 

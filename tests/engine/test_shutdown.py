@@ -214,7 +214,7 @@ async def test_D12_an_engine_stops_while_its_store_is_away(
     gate = Gate()
     app = gated_app(gate)
     caplog.set_level(logging.CRITICAL, logger="bide")
-    async with real_store(app, store_url, lease="200ms", poll_interval="20ms") as runtime:
+    async with real_store(app, store_url, lease="200ms", poll_interval="20ms", max_claims=10_000) as runtime:
         client = client_of(runtime)
 
         async def away(*_: Any) -> Any:
@@ -238,7 +238,8 @@ async def test_D12_the_heartbeat_goes_on_until_the_last_turn_is_done(
     """A turn that uses its grace time must not lose its run meanwhile."""
     gate = Gate()
     app = gated_app(gate)
-    async with real_store(app, store_url, lease="60ms", poll_interval="20ms") as runtime:
+    # One slot: an engine whose heartbeat came late once must not claim the run again before it stops.
+    async with real_store(app, store_url, lease="60ms", poll_interval="20ms", concurrency=1) as runtime:
         client = client_of(runtime)
         beats: list[int] = []
         renew = runtime.store.renew

@@ -182,7 +182,7 @@ def test_threads_share_one_client(app: bide.App) -> None:
     """What one thread waits for does not keep the others from their calls."""
     with bide.SyncClient(app) as client, ThreadPoolExecutor(8) as threads:
         runs = list(threads.map(lambda number: client.start("gate", f"gate-{number}"), range(8)))
-        results = [threads.submit(run.result, "30s") for run in runs]
+        results = [threads.submit(run.result, "2m") for run in runs]
         for number, run in enumerate(runs):
             eventually(lambda run=run: client.waits(run_id=run.id, status=None))  # type: ignore[misc]  # of this turn
             client.complete(f"gate-{number}", f"yes {number}")

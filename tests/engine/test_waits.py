@@ -303,20 +303,20 @@ async def test_W6_a_full_engine_does_not_spin_on_work_that_it_cannot_take(store_
 
 
 async def test_W6_what_this_process_commits_sets_the_alarm_of_its_engine() -> None:
-    async with world(waiting_app()) as w:
+    async with world(waiting_app(), poll_interval="1h") as w:  # no alarm goes off while this looks
         loop = w.engine._wake
         loop.clear()
-        w.engine._heard(Executed(replies=[], due_in=timedelta(milliseconds=300)))
+        w.engine._heard(Executed(replies=[], due_in=timedelta(minutes=30)))
         first = w.engine._alarm
         assert first is not None
-        w.engine._heard(Executed(replies=[], due_in=timedelta(milliseconds=900)))
+        w.engine._heard(Executed(replies=[], due_in=timedelta(minutes=50)))
         assert w.engine._alarm is first, "a later moment leaves the earlier alarm"
-        w.engine._heard(Executed(replies=[], due_in=timedelta(milliseconds=100)))
+        w.engine._heard(Executed(replies=[], due_in=timedelta(minutes=10)))
         assert first.cancelled()
-        w.engine._heard(Executed(replies=[], due_in=timedelta(hours=1)))
+        w.engine._heard(Executed(replies=[], due_in=timedelta(hours=2)))
         alarm = w.engine._alarm
         assert alarm is not None
-        assert not loop.is_set(), "an hour from now: the loop itself will look in time"
+        assert not loop.is_set(), "two hours from now: the loop itself will look in time"
         alarm.cancel()
         w.engine._heard(Executed(replies=[], ready=True))
         assert loop.is_set()

@@ -1,7 +1,7 @@
 """Worker processes that a test may kill: `python -m tests.engine.worker_process sqlite:////tmp/x.db`.
 
 Reads commands from its standard input and forks a worker for each, so that a new one costs no imports. Every worker
-reports on the same standard output, one line per report: `ready PID`, `step PID RUN STEP`, `stopping PID`,
+reports on the same standard output, one line per report: `ready PID WORKER`, `step PID RUN STEP`, `stopping PID`,
 `stale PID COUNT`. When one is gone, this process says `exit PID CODE`, and `stopped PID` when one was put to sleep.
 When its input ends, it kills what is left and ends. What is done to items stands in the file that `DIARY` names: there
 may be more of it than anybody reads.
@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 import bide
 from bide.engine.transport import Answered, Request
+from tests.engine.forking import become_a_child, serve
 
 Ctx = bide.Context[Any]
 ITEMS = 8  # how many items a courier carries before it is done
@@ -76,7 +77,7 @@ def _door_beside(store: str) -> Path:
 
 
 def make_app(store: str, **settings: Any) -> bide.App:
-    app = bide.App("processes", store=store, poll_interval="20ms", grace="20s", **settings)
+    app = bide.App("processes", store=store, poll_interval="20ms", grace="100s", **settings)
     door = _door_beside(store)
 
     @app.machine("courier")
@@ -146,7 +147,7 @@ async def work(store: str, settings: dict[str, str]) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with make_app(store, **settings).engine() as engine:
-        report("ready")
+        report("ready", engine.worker)
         await stop.wait()
         report("stopping")
     report("stale", engine.stale)
@@ -156,15 +157,14 @@ def fork(store: str, words: list[str]) -> None:
     """Start a worker; words in capitals are its environment, the others its settings."""
     if os.fork():
         return
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.close(0)
+    become_a_child()
     given = dict(word.split("=", 1) for word in words)
     os.environ.update({name: value for name, value in given.items() if name.isupper()})
     asyncio.run(work(store, {name: value for name, value in given.items() if not name.isupper()}))
     sys.exit(0)
 
 
-def bury(*_: object) -> None:
+def bury() -> None:
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
@@ -175,9 +175,7 @@ def bury(*_: object) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGCHLD, bury)
-    for line in iter(sys.stdin.readline, ""):
-        fork(sys.argv[1], line.split())
+    serve(lambda line: fork(sys.argv[1], line.split()), bury)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.killpg(0, signal.SIGKILL)
 

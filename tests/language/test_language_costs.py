@@ -40,13 +40,13 @@ async def test_a_wait_cycle_of_a_machine_file_takes_four_commits(store_url: str,
         async with Engine(runtime) as engine:
             client = client_of(runtime)
 
-            async def is_idle() -> bool:
-                return not engine.active
+            async def is_parked() -> bool:
+                return bool(await client.interactions(run_id=run.id)) and not engine.active
 
             for n in range(5):
                 before = store.transactions
                 run = await client.start("cycle")
-                await until(is_idle)
+                await until(is_parked)
                 [task] = await client.interactions(run_id=run.id)
                 await client.answer(task.id, {"n": n})
                 assert await run.result() == 2 + n

@@ -415,7 +415,7 @@ machine fetch
             headers: {Authorization: "Bearer ${secrets.TOKEN}", X_Count: 3}
             body: {order: 7}
             retry: {attempts: 3, first: "1s"}
-            timeout: "5s"
+            timeout: "2m"
         compute result
             {status: steps.get.status, body: steps.get.body, kind: steps.get.headers["content-type"]}
 """

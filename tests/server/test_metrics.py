@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -24,6 +23,7 @@ from bide.stores.postgres import PostgresStore, migrate
 from bide.testing import world
 from tests.server.shop import SEEN, app
 from tests.server.test_signals_over_http import code
+from tests.support.ports import free_port
 from tests.support.postgres import PostgresServer, available_postgres, chosen_postgres, temporary_folder
 
 NAMES = [
@@ -187,15 +187,14 @@ async def test_what_a_process_counted_is_shown_while_its_store_is_away(
 
 async def test_figures_need_an_admin_key_or_a_port_of_their_own(store_url: str) -> None:
     """H1."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     async with world(app, store_url, metrics_port=port) as w:
         keyless = w.http()
         del keyless.headers["Authorization"]
 
         assert code(await keyless.get("/metrics")) == (401, "unauthorized")
         assert code(await w.http(scopes=["runs:read"]).get("/metrics")) == (403, "forbidden")
-        async with metrics_served(w.runtime), httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as there:
+        own_port = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=120)
+        async with metrics_served(w.runtime), own_port as there:
             assert ("bide_runs", "waiting") in await figures(there)
             assert (await there.get("/v1/runs")).status_code == 404

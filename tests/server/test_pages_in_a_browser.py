@@ -25,7 +25,7 @@ from tests.support.doors import served
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
          "--disable-sync", "--no-first-run"]  # fmt: skip
-PATIENCE_MS = 30_000
+PATIENCE_MS = 120_000
 DESKTOP, PHONE = 1280, 390
 
 pytestmark = [
@@ -319,9 +319,11 @@ async def test_every_page_has_its_picture(desk: Desk, width: int, tmp_path: Path
         await picture(page, "form")
         await fill(page, invoice="seven")
         await send(page)
+        await expect(page.get_by_role("alert")).to_be_visible()  # a click does not wait for the page that it leads to
         await picture(page, "wrong")
         await page.get_by_label("Invoice").fill("R-7")
         await send(page)
+        await expect(page.get_by_role("status")).to_contain_text("Thank you")
         await picture(page, "thanks")
         await page.goto(link)
         await picture(page, "gone")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from urllib.parse import urlsplit
 
 import pytest
@@ -41,23 +41,25 @@ from bide.testing.store_contract.making import (
     waiting_for,
     woken,
 )
+from bide.testing.store_contract.stream import streamed
 from tests.server.shop import app
 from tests.support.postgres import connect
 from tests.support.proxy import CuttingProxy
-from tests.support.staging import until
+from tests.support.staging import DEADLINE, until
 
-PATIENCE = 0.3  # seconds that a call of these stores is tried again
+PATIENCE = 120.0  # seconds that a call is tried again which is to succeed
+IMPATIENCE = 0.3  # and one which is not
 
 
-def with_short_lock_timeout(settings: str) -> str:
+def with_lock_timeout(settings: str, timeout: str) -> str:
     assert "lock_timeout = '2s'" in settings
-    return settings.replace("lock_timeout = '2s'", "lock_timeout = '30ms'")
+    return settings.replace("lock_timeout = '2s'", f"lock_timeout = '{timeout}'")
 
 
 @pytest.fixture
 def _short_lock_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "BEGIN", with_short_lock_timeout(BEGIN))
-    monkeypatch.setattr(sessions, "SETTLE", with_short_lock_timeout(SETTLE))
+    monkeypatch.setattr(transactions, "BEGIN", with_lock_timeout(BEGIN, "30ms"))
+    monkeypatch.setattr(sessions, "SETTLE", with_lock_timeout(SETTLE, "30ms"))
 
 
 @pytest.fixture
@@ -67,6 +69,16 @@ async def store(postgres_used_url: str) -> AsyncIterator[PostgresStore]:
     yield store
     assert await store.audit() == []
     await store.close()
+
+
+@contextmanager
+def impatient(store: PostgresStore) -> Iterator[None]:
+    """Calls of the store are given up soon."""
+    store._transactions._patience = IMPATIENCE
+    try:
+        yield
+    finally:
+        store._transactions._patience = PATIENCE
 
 
 @asynccontextmanager
@@ -120,7 +132,8 @@ async def test_a_run_that_stays_locked_is_said_in_time_and_taken_up_when_it_is_f
     await parked(store, "run_2")
     batch = [a_signal("run_1"), *(a_signal("run_2") for _ in range(others))]
     async with locked(postgres_used_url, "run_1"):
-        with pytest.raises(StoreUnavailable, match="lock timeout; another session keeps a row locked; nothing of"):
+        gives_up = pytest.raises(StoreUnavailable, match="lock timeout; another session keeps a row locked; nothing of")
+        with impatient(store), gives_up:
             await store.execute(batch)
         assert (await row(store, "run_1")).status == "waiting", "reading goes on"
         assert await store.inbox("run_2") == []
@@ -153,7 +166,8 @@ async def test_over_http_many_signals_to_a_run_that_stays_locked_are_503_and_cou
             return [(answer.status_code, answer.headers.get("Retry-After")) for answer in await asyncio.gather(*calls)]
 
         async with locked(postgres_used_url, run_id):
-            assert set(await send()) == {(503, "1")}
+            with impatient(store):
+                assert set(await send()) == {(503, "1")}
             assert (await http.get(f"/v1/runs/{run_id}")).status_code == 200
         assert await store.inbox(run_id) == []
         assert set(await send()) == {(202, None)}
@@ -161,26 +175,37 @@ async def test_over_http_many_signals_to_a_run_that_stays_locked_are_503_and_cou
 
 
 async def test_a_batch_that_the_server_ends_in_a_deadlock_is_tried_again(
-    postgres_used_url: str, caplog: pytest.LogCaptureFixture
+    postgres_used_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches of bide take locks in one order and never meet so; somebody else's session may (F50, F71)."""
+    """Batches of bide take locks in one order and never meet so; somebody else's session may (F50, F71).
+
+    A session looks once for a deadlock, a second after it began to wait. So that the batch finds one then, the rival
+    waits for it before it comes to wait for the rival.
+    """
     caplog.set_level("INFO", "bide.postgres")
+    monkeypatch.setattr(transactions, "BEGIN", with_lock_timeout(BEGIN, "60s"))
     store = PostgresStore(postgres_used_url, hints=False, migrate=True)
     await store.open()
-    await parked(store, "run_1")
-    await parked(store, "run_2")
+    runs = ("run_1", "run_2", "run_3")
+    for run_id in runs:
+        await parked(store, run_id)
     lock = "SELECT 1 FROM runs WHERE id = $1 FOR UPDATE"
-    rival = await connect(postgres_used_url)
+    rival, other = await connect(postgres_used_url), await connect(postgres_used_url)
     async with rival.transaction():
-        await rival.execute("SET LOCAL deadlock_timeout = '1h'")  # the other one looks first, and is ended
-        await rival.fetch(lock, "run_2")
-        signals = asyncio.create_task(store.execute([a_signal("run_1"), a_signal("run_2")]))
-        await until(lambda: is_waited_for(rival, 1))
-        await rival.fetch(lock, "run_1")
+        await rival.execute("SET LOCAL deadlock_timeout = '1h'")  # it is not the one to be ended
+        await rival.fetch(lock, "run_3")
+        async with other.transaction():
+            await other.fetch(lock, "run_2")
+            signals = asyncio.create_task(store.execute([a_signal(run_id) for run_id in runs]))
+            await until(lambda: is_waited_for(other, 1))  # it has run_1
+            locking = asyncio.create_task(rival.fetch(lock, "run_1"))
+            await until(lambda: waits(other, rival.get_server_pid()))
+        await locking
     await rival.close()
-    assert outcomes(await signals) == ["woke", "woke"]
+    await other.close()
+    assert outcomes(await signals) == ["woke"] * 3
     assert "trying again: deadlock detected" in caplog.text
-    assert [len(await store.inbox(run_id)) for run_id in ("run_1", "run_2")] == [1, 1]
+    assert [len(await store.inbox(run_id)) for run_id in runs] == [1, 1, 1]
     await store.close()
 
 
@@ -206,23 +231,27 @@ async def test_a_deadline_counts_from_when_the_lock_was_had_and_not_from_when_it
 
 
 async def test_a_process_that_dawdles_in_a_transaction_is_ended_by_the_server_and_tries_again(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    store: PostgresStore, postgres_used_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No session of bide keeps a snapshot and its locks for longer than that, however its process dawdles (F65)."""
     timeout = "idle_in_transaction_session_timeout = '15s'"
     assert timeout in BEGIN
-    monkeypatch.setattr(transactions, "BEGIN", BEGIN.replace(timeout, timeout.replace("15s", "50ms")))
     await parked(store, "run_1")
+    watcher = await connect(postgres_used_url)
+    monkeypatch.setattr(transactions, "BEGIN", BEGIN.replace(timeout, timeout.replace("15s", "50ms")))
     tries: list[int] = []
 
     async def dawdling(transaction: transactions.Transaction) -> str:
         tries.append(transaction.backend)
+        monkeypatch.setattr(transactions, "BEGIN", BEGIN)  # the next try may take longer than that by chance
         await transaction.fetch("lock_runs", array(["run_1"]))
-        await asyncio.sleep(0.2 if len(tries) == 1 else 0)
+        if len(tries) == 1:
+            await until(lambda: is_ended(watcher, transaction.backend))
         return str((await transaction.fetch("select_run", "default", "run_1"))[0]["status"])
 
     assert await store._transactions.run(dawdling) == "waiting"
-    assert len(set(tries)) == 2, "the second try is another session"
+    assert len(tries) == len(set(tries)) == 2, "the second try is another session"
+    await watcher.close()
 
 
 async def test_work_goes_on_beside_a_reader_that_never_ends(store: PostgresStore, postgres_used_url: str) -> None:
@@ -235,7 +264,7 @@ async def test_work_goes_on_beside_a_reader_that_never_ends(store: PostgresStore
             await parked(store, run_id)
             turn = await woken(store, run_id)
             await store.execute([a_commit(turn, ending(), used=turn.inbox)])
-        assert await store.stream("default", "", limit=1), "those who follow the ledgers are not held up either"
+        await streamed(store, 1)  # those who follow the ledgers are not held up either
         assert await reader.fetchval("SELECT count(*) FROM runs") == 0
     await reader.close()
     assert await store.count_runs("default") == {"completed": 50}
@@ -319,7 +348,7 @@ async def test_a_store_goes_on_when_a_table_is_altered_between_two_of_its_calls(
     postgres_url: str, change: str, others: int
 ) -> None:
     """Statements were prepared for the rows of before: the server refuses them once, and nobody hears of it (F72)."""
-    store = PostgresStore(postgres_url, hints=False, pool_size=1, migrate=True, patience=PATIENCE)
+    store = PostgresStore(postgres_url, hints=False, pool_size=1, migrate=True)
     await store.open()
     runs = [[RunId(f"run_{when}_{number}") for number in range(1 + others)] for when in ("before", "after")]
     for run_id in (*runs[0], *runs[1]):
@@ -376,24 +405,27 @@ async def test_calls_that_get_no_connection_are_told_so_in_time_and_none_stays_l
     small: PostgresStore, own_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both connections stand before a table that somebody has locked; some of those who wait hang up (F64)."""
-    monkeypatch.setattr(sessions, "COMMAND_SECONDS", 0.3)
     await started(small, "run_1")
+    small._sessions.forget_idle()
     rival = await connect(own_database_url)
     async with rival.transaction():
         await rival.execute("LOCK TABLE runs IN ACCESS EXCLUSIVE MODE")
-        calls = [asyncio.create_task(small.run("default", "run_1")) for _ in range(CALLS)]
-        await until(lambda: is_waited_for(rival, POOL))
-        for call in calls[::2]:
-            call.cancel()
-        async with asyncio.timeout(10):
-            answers = await asyncio.gather(*calls, return_exceptions=True)
+        with monkeypatch.context() as patched, impatient(small):  # once the table is free it may take its time
+            patched.setattr(sessions, "COMMAND_SECONDS", 0.3)
+            calls = [asyncio.create_task(small.run("default", "run_1")) for _ in range(CALLS)]
+            while not small._sessions._free.locked():  # noqa: ASYNC110  # both connections are taken
+                await asyncio.sleep(0)
+            for call in calls[::2]:
+                call.cancel()
+            async with asyncio.timeout(DEADLINE):
+                answers = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(answer, asyncio.CancelledError) for answer in answers[::2])
         told = [str(answer) for answer in answers[1::2] if isinstance(answer, StoreUnavailable)]
         assert len(told) == CALLS // 2
         assert any("all 2 connections of this store were in use for 0.3 seconds" in text for text in told)
     await rival.close()
     assert {run.id for run in await asyncio.gather(*(row(small, "run_1") for _ in range(CALLS)))} == {"run_1"}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE):
         taken = [await small._sessions.acquire() for _ in range(POOL)]
     for connection in taken:
         small._sessions.release(connection)
@@ -402,6 +434,14 @@ async def test_calls_that_get_no_connection_are_told_so_in_time_and_none_stays_l
 async def is_waited_for(rival: Connection, by: int) -> bool:
     waiting = "SELECT count(DISTINCT pid) FROM pg_locks WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
     return bool(await rival.fetchval(waiting) >= by)
+
+
+async def waits(watcher: Connection, backend: int) -> bool:
+    return bool(await watcher.fetchval("SELECT cardinality(pg_blocking_pids($1)) > 0", backend))
+
+
+async def is_ended(watcher: Connection, backend: int) -> bool:
+    return not await watcher.fetchval("SELECT count(*) FROM pg_stat_activity WHERE pid = $1", backend)
 
 
 async def has_connections(watcher: Connection, count: int) -> bool:

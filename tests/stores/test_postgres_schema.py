@@ -203,7 +203,13 @@ async def test_who_migrates_second_waits_for_the_first_whatever_the_role_is_told
     async with first.transaction():
         await first.fetchval(LOCK, "bide")
         second = asyncio.create_task(migrate(own_database_url))
-        while not await first.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
+        waiting = """
+            SELECT count(*)
+              FROM pg_locks
+              JOIN pg_database ON pg_database.oid = database
+             WHERE locktype = 'advisory' AND NOT granted AND datname = current_database()
+        """
+        while not await first.fetchval(waiting):
             assert not second.done(), second
     assert await second == list(migrations())
     await first.close()
@@ -257,12 +263,13 @@ async def test_a_migration_does_not_wait_for_long_behind_a_reader(
     await migrate(postgres_url)
     steps = {**migrations(), 9999: "ALTER TABLE {schema}.runs ADD COLUMN more text"}
     monkeypatch.setattr("bide.stores.postgres.schema.migrations", lambda: steps)
-    monkeypatch.setattr("bide.stores.postgres.schema.IMPATIENT", "SET LOCAL lock_timeout = '50ms'")
     reader = await connect(postgres_url)
     async with reader.transaction():
         await reader.fetch("SELECT id FROM runs")
-        with pytest.raises(Exception, match="lock timeout"):
-            await migrate(postgres_url)
+        with monkeypatch.context() as patched:
+            patched.setattr("bide.stores.postgres.schema.IMPATIENT", "SET LOCAL lock_timeout = '50ms'")
+            with pytest.raises(Exception, match="lock timeout"):
+                await migrate(postgres_url)
     await reader.close()
     assert await migrate(postgres_url) == [9999]
 

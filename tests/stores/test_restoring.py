@@ -26,6 +26,7 @@ from bide.testing.store_contract.making import (
 )
 from bide.testing.world import VirtualClock
 from tests.support.postgres import Server, connect
+from tests.support.staging import until
 
 
 @pytest.fixture
@@ -57,6 +58,13 @@ async def backup_url(own_database_url: str, postgres_server: Server) -> AsyncIte
 async def take_backup(server: Server, url: str, backup_url: str) -> None:
     """Every row as it is, as a dump would have it. Nobody may be connected."""
     admin = await connect(server.url())
+
+    async def is_left() -> bool:
+        """Sessions that were closed may be on their way out."""
+        there = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'"
+        return not await admin.fetchval(there, urlsplit(url).path[1:])
+
+    await until(is_left)
     await admin.execute(f"CREATE DATABASE {urlsplit(backup_url).path[1:]} TEMPLATE {urlsplit(url).path[1:]}")
     await admin.close()
 

@@ -10,12 +10,15 @@ import httpx
 
 from bide.engine.runtime import Runtime
 from bide.server import Server, listening
+from bide.server.listening import Patience
 from bide.testing.world import World
 
 NewClient = Callable[..., httpx.AsyncClient]
 """Makes clients as `World.http` does, with its arguments."""
 
 WayIn = Callable[[World], AbstractAsyncContextManager[NewClient]]
+
+ROOM = 120.0  # seconds: where nothing is about a limit, a busy machine reaches none
 
 
 @asynccontextmanager
@@ -26,7 +29,8 @@ async def served(w: World) -> AsyncIterator[str]:
         return w.runtime
 
     stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
-    server = listening.listener(Server(opened), "127.0.0.1", 0)
+    patience = Patience(head=ROOM, body=ROOM, farewell=ROOM)
+    server = listening.listener(Server(opened), "127.0.0.1", 0, patience=patience)
     serving = asyncio.create_task(listening.listen(server, stop, port.set_result))
     try:
         yield f"http://127.0.0.1:{await port}"
@@ -57,6 +61,7 @@ async def over_a_socket(w: World) -> AsyncIterator[NewClient]:
 
             http = httpx.AsyncClient(
                 base_url=url,
+                timeout=ROOM,
                 verify=False,  # there is no TLS, and reading certificates takes longer than a test
                 headers={"Authorization": inside.headers["Authorization"]},
                 event_hooks={"request": [let_the_key_be_known], "response": [settled]},

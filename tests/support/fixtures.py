@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bide.stores.postgres import audit
+from bide.stores.postgres import audit, leases, sessions
 from bide.testing import places
 from tests.support.auditing import asked_at_once
 from tests.support.files import made_file, quick_folder
@@ -140,5 +140,8 @@ def _worlds_begin_and_end_quickly() -> Iterator[None]:
     patch.setattr(places, "_temporary_file", made_file)
     patch.setattr(places, "_temporary_schema", used_schema_for_a_world)
     patch.setattr(audit, "violations", asked_at_once)
+    # A machine whose processors are taken away for seconds is no server that does not answer.
+    patch.setattr(sessions, "CONNECT_SECONDS", 60.0)
+    patch.setattr(leases, "RENEW_SECONDS", 60.0)
     yield
     patch.undo()

@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from tests.support.ports import free_port
+
 VERSION = "4.1.0"
 CACHE = Path(os.environ.get("BIDE_KAFKA_CACHE", Path.home() / ".cache" / "bide" / f"kafka-{VERSION}"))
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -112,7 +114,7 @@ class Apache(Given):
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="bide-kafka-"))
-        port, controller = _free_port(), _free_port()
+        port, controller = free_port(), free_port()
         super().__init__(f"127.0.0.1:{port}", f"Apache Kafka {VERSION}")
         self._settings = self._folder / "server.properties"
         self._settings.write_text(
@@ -172,13 +174,6 @@ offsets.topic.num.partitions=4
     def close(self) -> None:
         self.down()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def has_apache(*, download: bool = False) -> bool:

@@ -34,9 +34,9 @@ LONGEST_POLL_SECONDS = 0.05
 PATIENCE_SECONDS = 120.0
 REPLAYS = 5
 
-# Between two that wait for each other the server picks the first whose timer runs out. Longer than any order takes, so
-# that it is always the one who waited first and a replay meets the same end; short, because such orders wait it out.
-DEADLOCK_TIMEOUT = "100ms"
+# Whoever waits looks once for a circle, when this is over: sooner than another session can be let go on, so that it
+# finds none, and it is always the one who closes a circle that is aborted. A replay meets the same end then.
+DEADLOCK_TIMEOUT = "1ms"
 
 ABORTS = (asyncpg.TransactionRollbackError, asyncpg.LockNotAvailableError)
 

@@ -15,7 +15,6 @@ import pwd
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +25,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import asyncpg
 import psycopg
 from psycopg import sql
+
+from tests.support.ports import free_port
 
 ENVIRONMENT_VARIABLE = "BIDE_TEST_POSTGRES"
 VERSION_VARIABLE = "BIDE_TEST_POSTGRES_VERSION"  # the major version of the shared server, where not the newest
@@ -113,7 +114,7 @@ class PostgresServer:
             return
         self._create()
         for attempt in range(START_ATTEMPTS):
-            self.port = _free_port()
+            self.port = free_port()
             self._write_settings()
             try:
                 self._control("start")
@@ -371,10 +372,3 @@ def _copy_install(bin_dir: Path, target: Path) -> Path:
     install = target / package.name / bin_dir.parent.name
     shutil.copytree(bin_dir.parent, install, symlinks=True, ignore=shutil.ignore_patterns("include"))
     return install / bin_dir.name
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

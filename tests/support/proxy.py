@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
+from tests.support.ports import free_port
+
 Side = Literal["client", "server"]
 
 CANCEL_REQUEST = 80877102
@@ -31,9 +33,16 @@ class _Listener:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        if self._server is None:
-            self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-            self.port = self._server.sockets[0].getsockname()[1]
+        if self._server is not None:
+            return
+        while self._server is None:
+            port = self.port or free_port()  # one that nobody takes while it refuses connections
+            try:
+                self._server = await asyncio.start_server(self._accept, "127.0.0.1", port)
+            except OSError:
+                if self.port:
+                    raise
+        self.port = port
 
     def close(self) -> None:
         if self._server is not None:

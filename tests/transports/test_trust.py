@@ -21,6 +21,7 @@ from bide.engine.transport import Undelivered
 from bide.engine.trust import trust
 from tests.transports.test_webhook import REQUEST
 
+PATIENCE = timedelta(minutes=2)
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
 
 
@@ -71,8 +72,8 @@ async def test_a_server_that_nobody_vouches_for_is_not_talked_to(own_url: str) -
         async with bide.Client(own_url, key="bide_ws_x") as client:
             await client.get("run_1")
     for sent in (
-        send("GET", own_url, {}, None, timedelta(seconds=5), 1000),
-        send_out("GET", own_url, {}, None, timedelta(seconds=5), 1000, "127.0.0.1"),
+        send("GET", own_url, {}, None, PATIENCE, 1000),
+        send_out("GET", own_url, {}, None, PATIENCE, 1000, "127.0.0.1"),
     ):
         with pytest.raises(HttpFailed, match="CERTIFICATE_VERIFY_FAILED"):
             await sent
@@ -88,11 +89,11 @@ async def test_the_operator_may_name_others_whom_the_program_trusts(
     assert isinstance(trust(own_url), ssl.SSLContext)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
 
-    found = await send("GET", own_url, {}, None, timedelta(seconds=5), 1000)
+    found = await send("GET", own_url, {}, None, PATIENCE, 1000)
 
     assert (found["status"], found["body"]) == (200, {})
     with pytest.raises(HttpFailed, match="CERTIFICATE_VERIFY_FAILED"):  # an address from a file: none of its business
-        await send_out("GET", own_url, {}, None, timedelta(seconds=5), 1000, "127.0.0.1")
+        await send_out("GET", own_url, {}, None, PATIENCE, 1000, "127.0.0.1")
 
 
 def test_certificates_are_read_once_and_only_for_tls() -> None:

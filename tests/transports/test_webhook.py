@@ -7,6 +7,7 @@ import base64
 import gzip
 import hashlib
 import hmac
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -160,9 +161,10 @@ async def test_private_addresses_are_refused_unless_allowed() -> None:
 
 
 async def test_nobody_at_the_other_end_is_tried_again() -> None:
-    async with server(response("200 OK")) as (url, _):
-        pass
-    [result] = await bide.Webhook(url, allow_private=True).dispatch([REQUEST])
+    with socket.socket() as bound:  # and not listening: nobody else can take the port meanwhile
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}/requests"
+        [result] = await bide.Webhook(url, allow_private=True).dispatch([REQUEST])
     assert isinstance(result, Undelivered)
     assert result.retry
 

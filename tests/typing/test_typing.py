@@ -63,7 +63,7 @@ def pyright(files: list[Path], folder: Path) -> dict[tuple[str, int], str]:
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "MYPYPATH": f"{ROOT / 'src'}:{ROOT}", "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
     return subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT / "examples", env=environment, timeout=300, check=False
+        command, capture_output=True, text=True, cwd=ROOT / "examples", env=environment, timeout=1200, check=False
     )
 
 
