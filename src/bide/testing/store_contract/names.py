@@ -297,17 +297,15 @@ class Names:
         self, store: Store
     ) -> None:
         await started(store, "run_1", correlation_key="order-7")
-        first = a_signal_by_key("order-7", dedup_key="d-1")
-        await store.execute([first])
+        await store.execute([a_signal_by_key("order-7", dedup_key="d-1")])
         await cancelled(store, "run_1")
 
-        done = await store.execute(
-            [a_start("run_2", correlation_key="order-7"), a_signal("run_2", dedup_key="d-1"), a_start("run_3")]
-        )
+        second = a_signal("run_2", dedup_key="d-1")
+        done = await store.execute([a_start("run_2", correlation_key="order-7"), second, a_start("run_3")])
 
         assert kinds(done) == ["Started", "Receipt", "Started"]
         again = told(Receipt, await reply_to(store, a_signal_by_key("order-7", dedup_key="d-1")))
-        assert (again.outcome, again.run_id, again.message_id) == ("duplicate", "run_1", first.signal_id)
+        assert (again.outcome, again.run_id, again.message_id) == ("duplicate", "run_2", second.signal_id)
 
     async def test_equal_dedup_keys_of_two_workspaces_never_meet(self, store: Store) -> None:
         await started(store, "run_1", correlation_key="order-7")
