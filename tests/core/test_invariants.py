@@ -279,3 +279,23 @@ async def test_the_audit_names_the_invariant_that_a_row_breaks(question: str) ->
     invariant = question.split("_")[1].upper()
     told = [broken.detail for broken in check(rows) if broken.invariant == invariant]
     assert any(BREAKS[question].says in detail for detail in told), check(rows)
+
+
+UNFIT = {
+    "ended, and does not say when": (of_runs(DONE, ended_at=None), "I7"),
+    "parked on nothing": (of_runs(PARKED, parked_on=None), "I7"),
+    "held while it runs": (of_runs(RUNNING, held="poison"), "I7"),
+    "a child of no wait": (of_runs(READY, parent_id=PARENT), "I7"),
+    "closed, and looked for": (of_waits(DONE, due_at=NOW), "I5"),
+    "more than was wanted": (of_waits(PARENT, received=9), "I5"),
+}
+
+
+@pytest.mark.parametrize("unfit", UNFIT)
+async def test_the_audit_names_rows_that_the_tables_of_sqlite_would_refuse(unfit: str) -> None:
+    rows = await healthy()
+    damage, invariant = UNFIT[unfit]
+
+    damage(rows)
+
+    assert any(broken.invariant == invariant and "says otherwise" in broken.detail for broken in check(rows))

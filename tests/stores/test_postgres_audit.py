@@ -56,6 +56,7 @@ BREAKS = {
     "audit_i7_correlation_key_is_freed": "UPDATE names SET run_id = 'run_done'",
     "audit_i7_nothing_left_open": "INSERT INTO timers (run_id, no, due_at) VALUES ('run_done', 0, now())",
     "audit_i7_only_a_cancel_is_passed_on": CHORE % ("cancel_children:run_done", "cancel_children", "run_done"),
+    "audit_i7_rows_agree": "UPDATE runs SET ended_at = NULL WHERE id = 'run_done'",
     "audit_i7_signal_id_is_freed": TAKEN,
     "audit_i8_epoch_fences": "UPDATE queue SET epoch = 7 WHERE run_id = 'run_running'",
     "audit_i9_ready_is_queued": "DELETE FROM queue WHERE run_id = 'run_ready'",
@@ -119,6 +120,27 @@ async def test_the_audit_names_the_invariant_that_a_row_breaks(
     invariant = question.split("_")[1].upper()
     assert details
     assert details <= {violation.detail for violation in found if violation.invariant == invariant}
+
+
+UNFIT = {
+    "UPDATE runs SET status = 'asleep' WHERE id = 'run_done'": "I7",
+    "UPDATE runs SET ended_at = now() WHERE id = 'run_parked'": "I7",
+    "UPDATE runs SET parked_on = NULL WHERE id = 'run_parked'": "I7",
+    "UPDATE runs SET held = 'poison' WHERE id = 'run_running'": "I7",
+    "UPDATE runs SET parent_id = 'run_parent' WHERE id = 'run_ready'": "I7",
+    "UPDATE waits SET status = 'asleep' WHERE run_id = 'run_done'": "I5",
+    "UPDATE waits SET due_at = now() WHERE run_id = 'run_done'": "I5",
+    "UPDATE waits SET received = 9 WHERE run_id = 'run_parent'": "I5",
+}
+
+
+@pytest.mark.parametrize("unfit", UNFIT)
+async def test_the_audit_names_rows_that_no_check_of_the_tables_refuses(
+    store: PostgresStore, connection: Connection, unfit: str
+) -> None:
+    """Checks would cost each wake more than all that it writes."""
+    assert await connection.execute(unfit) == "UPDATE 1"
+    assert any(found.invariant == UNFIT[unfit] and "says otherwise" in found.detail for found in await store.audit())
 
 
 # ---------------------------------------------------------------- what only the ledgers tell

@@ -176,6 +176,8 @@ def _of_run(
     left = (open_waits, inbox, entry is not None, has_timer, run.cancel_until is not None, run.held is not None)
     if run.status in FINAL and any(left):
         yield BrokenRow("I7", run.id, f"is {run.status}, yet something of it is open")
+    if not _agrees(run):
+        yield BrokenRow("I7", run.id, f"is {run.status}, and its row says otherwise")
     if run.status in FINAL and run.status != "cancelled" and run.cancel_reason is not None:
         yield BrokenRow("I10", run.id, f"was cancelled, yet it ended as {run.status}")
     if (run.status == "running") != (entry is not None and entry.worker is not None):
@@ -187,16 +189,31 @@ def _of_run(
         yield BrokenRow("I8", run.id, f"is at epoch {run.epoch}, its queue entry at {entry.epoch}")
 
 
+def _agrees(run: Run) -> bool:
+    """Whether what goes with some statuses is there with these alone."""
+    is_ended, is_parked = run.ended_at is not None, run.parked_on is not None
+    is_held_fitly = run.held is None or run.status == "ready"
+    is_child_fitly = (run.parent_id is None) == (run.parent_wait is None)
+    return (
+        is_ended == (run.status in FINAL)
+        and is_parked == (run.status == "waiting")
+        and is_held_fitly
+        and is_child_fitly
+    )
+
+
 def _is_in_place(run: Run, entry: QueueEntry | None) -> bool:
     place = (run.queue, run.priority, run.ready_at)
     return entry is not None and (entry.queue, entry.priority, entry.due_at) == place
 
 
 def _of_waits(run: Run, waits: Mapping[int, Wait]) -> Iterator[BrokenRow]:
-    """I5: a wait that is closed says since when and why, and only such a wait. I11: none timed out early."""
+    """I5: a wait that is closed says since when and why, and only such a wait, and none counts more than it wants. I11:
+    none timed out early."""
     for wait in waits.values():
         is_open = wait.status in OPEN_WAIT
-        if is_open != (wait.closed_at is None) or is_open != (wait.cause is None):
+        is_dated = is_open == (wait.closed_at is None) and (is_open or wait.due_at is None)
+        if not is_dated or is_open != (wait.cause is None) or not 0 <= wait.received <= wait.expected:
             detail = f"wait {wait.no} is {wait.status}, yet its end or cause says otherwise"
             yield BrokenRow("I5", run.id, detail)
         elif wait.status == "timed_out" and not _is_past(wait.deadline, wait.closed_at):
