@@ -21,6 +21,11 @@ class Doors(MemoryStore):
         super().__init__(now=wall_clock)
         self.batches_at_once = at_once
         self.batches: list[tuple[Sequence[AnyCommand], asyncio.Event]] = []
+        self.foreseen: list[RunId] = []
+
+    def foresee(self, run_id: RunId) -> bool:
+        self.foreseen.append(run_id)
+        return True
 
     async def execute(self, commands: Sequence[AnyCommand], offer: Offer | None = None) -> Executed:
         door = asyncio.Event()
@@ -110,3 +115,14 @@ async def test_a_store_that_works_in_this_process_has_one_batch_at_a_time() -> N
     assert [len(commands) for commands, _ in store.batches] == [1]
     await everything(store, committer, tasks)
     assert [len(commands) for commands, _ in store.batches] == [1, 3 * ENOUGH - 1]
+
+
+async def test_a_store_may_read_for_a_signal_that_is_being_made_ready_unless_a_batch_is_under_way() -> None:
+    store = Doors(at_once=1)
+    committer, tasks, send = under(store)
+    await committer.foresee(RunId("run_1"))
+    send(signal(1))
+    await passes()
+    await committer.foresee(RunId("run_2"))
+    await everything(store, committer, tasks)
+    assert store.foreseen == ["run_1"]

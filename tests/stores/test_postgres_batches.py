@@ -15,7 +15,7 @@ from bide.core.batch import Changes
 from bide.core.commands import Complete, DuplicateRun, EventReceipt, Failed, NewWait, Started, Suspend
 from bide.core.records import RunId
 from bide.stores.interface import Store, WaitFilter
-from bide.stores.postgres import PostgresStore, tables
+from bide.stores.postgres import PostgresStore, ahead, tables
 from bide.stores.postgres.sealed import PLAIN
 from bide.stores.postgres.sessions import Connection
 from bide.stores.postgres.tables import Known, parts_of
@@ -56,7 +56,7 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-async def store(postgres_used_url: str, clock: VirtualClock) -> AsyncIterator[Store]:
+async def store(postgres_used_url: str, clock: VirtualClock) -> AsyncIterator[PostgresStore]:
     store = PostgresStore(postgres_used_url, now=clock, hints=False, migrate=True)
     await store.open()
     yield store
@@ -463,6 +463,81 @@ async def test_a_signal_alone_waits_for_a_rival_and_then_sees_what_it_did(store:
     await writing.commit()
     assert outcomes(await signal) == ["woke"]
     assert len(await store.inbox("run_1")) == 1
+
+
+async def test_what_was_foreseen_is_not_read_again(store: PostgresStore) -> None:
+    await parked(store, "run_1")
+    trips = store.round_trips
+    assert store.foresee(RunId("run_1"))
+    assert outcomes(await store.execute([a_signal("run_1")])) == ["woke"]
+    assert store.round_trips - trips == 2, "read and written"
+
+
+async def test_what_was_foreseen_is_used_once_and_for_its_own_run_alone(store: PostgresStore) -> None:
+    await parked(store, "run_1")
+    await parked(store, "run_2")
+    store.foresee(RunId("run_1"))
+    trips = store.round_trips
+    assert outcomes(await store.execute([a_signal("run_2")])) == ["woke"]
+    assert store.round_trips - trips == 3, "one was for the other"
+    assert outcomes(await store.execute([a_signal("run_1", name="other")])) == ["queued"]
+    assert store.round_trips - trips == 4, "which needs only to be written"
+    assert outcomes(await store.execute([a_signal("run_1")])) == ["woke"]
+    assert store.round_trips - trips == 6
+
+
+async def test_what_was_foreseen_too_long_ago_is_read_again(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clock would be that of long ago."""
+    monkeypatch.setattr(ahead, "AHEAD_SECONDS", -1.0)
+    await parked(store, "run_1")
+    trips = store.round_trips
+    store.foresee(RunId("run_1"))
+    assert outcomes(await store.execute([a_signal("run_1")])) == ["woke"]
+    assert store.round_trips - trips == 3
+
+
+async def test_what_moved_after_it_was_foreseen_is_decided_under_locks(
+    store: PostgresStore, rival: Connection, statements: Callable[[], list[str]]
+) -> None:
+    await parked(store, "run_1")
+    store.foresee(RunId("run_1"))
+    await store._transactions.close()  # the answer is there
+    await rival.execute("UPDATE runs SET updated_at = updated_at WHERE id = 'run_1'")
+    statements()
+    assert outcomes(await store.execute([a_signal("run_1")])) == ["woke"]
+    assert statements()[1:] == ["write unless moved", "lock_runs", "select_waits", "write"]
+    assert len(await store.inbox("run_1")) == 1
+
+
+async def test_a_connection_that_is_lost_while_something_is_foreseen_loses_nothing(
+    store: PostgresStore, rival: Connection
+) -> None:
+    await parked(store, "run_1")
+    settled = await store._transactions._sessions.settled()
+    await rival.execute("SELECT pg_terminate_backend($1, 5000)", settled.get_server_pid())
+    store.foresee(RunId("run_1"))
+    assert outcomes(await store.execute([a_signal("run_1")])) == ["woke"]
+    assert len(await store.inbox("run_1")) == 1
+    assert await store._transactions._sessions.settled() is not settled
+
+
+async def test_nothing_is_foreseen_while_another_is_at_it_nor_behind_a_pooler(store: PostgresStore) -> None:
+    await parked(store, "run_1")
+    assert store.foresee(RunId("run_1"))
+    assert not store.foresee(RunId("run_1")), "one at a time"
+    assert outcomes(await store.execute([a_signal("run_1", name="other")])) == ["queued"]
+    store._transactions._sessions.has_pooler = True
+    assert not store.foresee(RunId("run_1"))
+    assert outcomes(await store.execute([a_signal("run_1")])) == ["woke"]
+
+
+async def test_a_store_is_closed_while_something_is_foreseen(postgres_used_url: str, clock: VirtualClock) -> None:
+    store = PostgresStore(postgres_used_url, now=clock, hints=False, migrate=True)
+    await store.open()
+    assert store.foresee(RunId("run_1"))
+    await store.close()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from bide.core import commands
 from bide.core.commands import AnyCommand, Failed, Reply
 from bide.core.durations import BadDuration, Duration, parse_duration
 from bide.core.records import Run as RunRow
+from bide.core.records import RunId
 from bide.core.redaction import names_in
 from bide.engine import tracing
 from bide.engine.governed import governed
@@ -56,6 +57,11 @@ class Door:
         if isinstance(reply, commands.InboxFull):
             raise InboxFull(reply.run_id, reply.room)
         return reply
+
+    async def _foresee(self, runtime: Runtime, run_id: RunId) -> None:
+        """A signal to this run comes at once, unless policies take their time first."""
+        if not runtime.registry.governor.is_asked:
+            await runtime.committer.foresee(run_id)
 
     def _sent(self, command: AnyCommand) -> AnyCommand:
         """The command as it is executed: whoever repeats requests wraps it here, after the policies have seen it."""

@@ -73,7 +73,10 @@ class Signalling(Door):
         """
         runtime = await self._open()
         try:
-            command = self._deliver_command(runtime, target, signal, payload, dedup_key)
+            run_id = run_meant(target)
+            if run_id is not None and dedup_key is None and connection is None:
+                await self._foresee(runtime, run_id)
+            command = self._deliver_command(runtime, target, run_id, signal, payload, dedup_key)
         except (Invalid, NoTarget) as error:
             if check:
                 raise
@@ -101,7 +104,10 @@ class Signalling(Door):
         """
         runtime = await self._open()
         asked = list(signals)
-        commands = [self._deliver_command(runtime, one.target, one.signal, one.payload, one.dedup_key) for one in asked]
+        commands = [
+            self._deliver_command(runtime, one.target, run_meant(one.target), one.signal, one.payload, one.dedup_key)
+            for one in asked
+        ]
         many = DeliverMany(workspace=self.workspace, actor=self.actor, deliveries=tuple(commands))
         reply = await self._submit(many)
         assert isinstance(reply, Receipts)
@@ -124,7 +130,7 @@ class Signalling(Door):
         runtime = await self._open()
         found = await runtime.store.unused_by_id(self.workspace, unused_id) if is_name(unused_id) else None
         name, payload = (found.name, msgspec.json.decode(found.payload)) if found is not None else ("gone", None)
-        command = self._deliver_command(runtime, target, name, payload, None)
+        command = self._deliver_command(runtime, target, run_meant(target), name, payload, None)
         command = msgspec.structs.replace(command, unused_id=unused_id, is_gone=found is None)
         reply = await self._submit(command)
         if isinstance(reply, Unknown):
@@ -149,9 +155,14 @@ class Signalling(Door):
         return None
 
     def _deliver_command(
-        self, runtime: Runtime, target: str, signal: str | Signal[Any], payload: Any, dedup_key: str | None
+        self,
+        runtime: Runtime,
+        target: str,
+        run_id: RunId | None,
+        signal: str | Signal[Any],
+        payload: Any,
+        dedup_key: str | None,
     ) -> Deliver:
-        run_id = run_meant(target)
         text = encode(payload, runtime.settings.max_payload_bytes, "the payload")
         name = signal_name(signal)
         return Deliver(

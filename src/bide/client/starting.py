@@ -16,7 +16,7 @@ from bide.client.door import duration
 from bide.client.ending import Ending
 from bide.client.handle import Run
 from bide.client.refusals import raise_refusal
-from bide.client.signalling import Signalling
+from bide.client.signalling import Signalling, run_meant
 from bide.core.commands import Done, DuplicateRun, Receipt, Release, Start, Started, StartOrSignal
 from bide.core.durations import Duration
 from bide.core.records import REPLAYED, RunError, StepRow
@@ -168,7 +168,8 @@ class Starting(Signalling, Ending):
         `receipt.started` says which. A repeat with the same dedup key starts nothing and answers `duplicate`.
         """
         runtime = await self._open()
-        deliver = self._deliver_command(runtime, correlation_key, name, payload, dedup_key)
+        run_id = run_meant(correlation_key)
+        deliver = self._deliver_command(runtime, correlation_key, run_id, name, payload, dedup_key)
         start = self._start_command(
             runtime, definition, input, correlation_key, correlation_scope, version, delay, queue, priority, tags
         )

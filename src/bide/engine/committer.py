@@ -59,6 +59,11 @@ class Committer:
             flush.add_done_callback(self._flushes.discard)
         return await future
 
+    async def foresee(self, run_id: RunId) -> None:
+        """A signal to this run is being made ready: where nothing is under way, the store may begin to read for it."""
+        if not self._flushing and self._store.foresee(run_id):
+            await asyncio.sleep(0)  # what was asked leaves with the end of this pass
+
     @property
     def is_idle(self) -> bool:
         return not self._flushing

@@ -16,6 +16,7 @@ from bide.client import Client
 from bide.core.access import Key
 from bide.core.commands import AnyCommand, Emit, KeepUnused, Once, OnceKey, Reply, Unwelcome, UsedOtherwise
 from bide.core.once import KEPT_FOR, is_other, once_name
+from bide.core.records import RunId
 from bide.engine.runtime import Runtime
 from bide.errors import IdempotencyConflict, Unauthorized
 from bide.server.keys import REFUSED
@@ -63,6 +64,9 @@ class HttpClient(Client):
         if isinstance(reply, UsedOtherwise):
             raise IdempotencyConflict(reply.key)
         return reply
+
+    async def _foresee(self, runtime: Runtime, run_id: RunId) -> None:
+        """The commit looks at the key as well, or at what was sent before."""
 
     def _sent(self, command: AnyCommand) -> AnyCommand:
         sent = self._sent_once(command)

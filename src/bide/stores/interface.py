@@ -126,6 +126,12 @@ class Store(Access, Protocol):
 
     # -- execute
 
+    def foresee(self, run_id: RunId) -> bool:
+        """A signal to this run is being made ready: whether the store has begun to read for it.
+
+        Nothing may rest on it. The signal may never come, and others may change the run before it does.
+        """
+
     async def execute(self, commands: Sequence[AnyCommand], offer: Offer | None = None) -> Executed:
         """Decide and commit a batch, atomically for each command and in order for commands of one run.
 

@@ -101,6 +101,9 @@ class MemoryStore:
 
     # -- execute, claim, due
 
+    def foresee(self, run_id: RunId) -> bool:
+        return False
+
     async def execute(self, commands: Sequence[AnyCommand], offer: Offer | None = None) -> Executed:
         with self._lock:
             self.round_trips += 1

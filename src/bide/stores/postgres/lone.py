@@ -21,7 +21,7 @@ from bide.core.access import Validity
 from bide.core.batch import Changes, View
 from bide.core.commands import AnyCommand, Claim, Complete, Deliver, Offer
 from bide.core.decide import decide_all
-from bide.core.records import Record, Run, Wait
+from bide.core.records import Record, Run, RunId, Wait
 from bide.stores.interface import Now
 from bide.stores.postgres.arrays import array
 from bide.stores.postgres.batches import Outcome
@@ -57,6 +57,11 @@ def lone_answers(commands: Sequence[AnyCommand]) -> Sequence[Complete] | None:
     return answers if len(ids) == len(commands) else None
 
 
+def asked_first(run_id: RunId, keys: str | None = None) -> tuple[str, RunId, str | None]:
+    """What a lone delivery to this run asks first, as a statement and its parameters."""
+    return "select_run_and_waits", run_id, keys
+
+
 class LoneDelivery:
     """Called once; where it gives None, the delivery is not as simple as it looked."""
 
@@ -67,7 +72,8 @@ class LoneDelivery:
         self._now = now
 
     async def __call__(self, transaction: Transaction) -> Lone[Outcome] | None:
-        found = await transaction.fetch("select_run_and_waits", self._command.run_id, _keys([self._command]))
+        assert self._command.run_id is not None, "it is not by correlation"
+        found = await transaction.fetch(*asked_first(self._command.run_id, _keys([self._command])))
         if not found:
             return None
         view = _view(transaction.rows, found, self._offer, self._now)

@@ -54,7 +54,7 @@ from bide.stores.postgres.failures import FAULTS, is_refusal, unavailable
 from bide.stores.postgres.hints import Hints
 from bide.stores.postgres.keys import note_keys
 from bide.stores.postgres.leases import Leases
-from bide.stores.postgres.lone import LoneAnswers, LoneClaim, LoneDelivery, lone_answers, lone_delivery
+from bide.stores.postgres.lone import LoneAnswers, LoneClaim, LoneDelivery, asked_first, lone_answers, lone_delivery
 from bide.stores.postgres.retention import Retention
 from bide.stores.postgres.rows import read_unit
 from bide.stores.postgres.sealed import Rows
@@ -131,6 +131,7 @@ class PostgresStore(PostgresAccess):
             await asyncio.wait(self._running)
         if self._hints is not None:
             await self._hints.close()
+        await self._transactions.close()
         await asyncio.to_thread(self._leases.close)
         await self._sessions.close()
 
@@ -143,6 +144,9 @@ class PostgresStore(PostgresAccess):
         return self._transactions.round_trips
 
     # -- execute
+
+    def foresee(self, run_id: RunId) -> bool:
+        return self._transactions.ask_ahead(*asked_first(run_id))
 
     async def execute(self, commands: Sequence[AnyCommand], offer: Offer | None = None) -> Executed:
         done = await self._in_parts(commands, offer)

@@ -12,6 +12,7 @@ import asyncpg
 
 from bide.core.batch import Changes
 from bide.errors import StoreUnavailable
+from bide.stores.postgres.ahead import Ahead
 from bide.stores.postgres.arrays import array
 from bide.stores.postgres.failures import (
     FAULTS,
@@ -45,7 +46,8 @@ ASKING_SECONDS = 60.0  # how long to ask for the outcome of a commit whose answe
 class Transaction:
     """What the body of one attempt works with."""
 
-    def __init__(self, connection: Connection, sql: Mapping[str, str], rows: Rows) -> None:
+    def __init__(self, connection: Connection, sql: Mapping[str, str], rows: Rows, ahead: Ahead | None = None) -> None:
+        self._ahead = ahead
         self._connection = connection
         self.rows = rows
         self._sql = sql
@@ -55,6 +57,8 @@ class Transaction:
         self.round_trips = 0
 
     async def fetch(self, statement: str, *parameters: object) -> list[asyncpg.Record]:
+        if self._ahead is not None and (found := self._ahead.take((statement, *parameters))) is not None:
+            return found
         self.round_trips += 1
         return await self._connection.fetch(self._sql[statement], *parameters)
 
@@ -134,7 +138,23 @@ class Transactions:
         self._random = random
         self._patience = patience
         self._is_alone = False
+        self._ahead: Ahead | None = None
         self.round_trips = 0
+
+    async def close(self) -> None:
+        if self._ahead is not None:
+            await self._ahead.found()
+
+    def ask_ahead(self, statement: str, *parameters: object) -> bool:
+        """Begin to ask what `run_alone` will ask first; whether that was begun.
+
+        It leaves with the next pass of the event loop, and the server is at it while this process gets on.
+        """
+        if self._is_alone or self._sessions.has_pooler:
+            return False
+        self._is_alone = True
+        self._ahead = Ahead((statement, *parameters), asyncio.create_task(self._ask_settled(statement, parameters)))
+        return True
 
     async def run(self, body: Callable[[Transaction], Awaitable[T]]) -> T:
         """What *body* returned in the attempt that was committed.
@@ -149,6 +169,9 @@ class Transactions:
 
         There is no transaction around what *body* reads. Behind a pooler there is no connection whose settings stay.
         """
+        if self._ahead is not None and not await self._ahead.found():
+            self._ahead = None
+            return None
         if self._is_alone or self._sessions.has_pooler:
             return None
         self._is_alone = True
@@ -162,7 +185,7 @@ class Transactions:
             connection = await self._sessions.settled()
         except FAULTS:
             return None
-        transaction = Transaction(connection, self._sql, self._rows)
+        transaction = Transaction(connection, self._sql, self._rows, self._ahead)
         made: Lone[T] | None = None
         is_clean, lost = False, None
         try:
@@ -189,7 +212,13 @@ class Transactions:
         nobody else is at it. Its plan takes longer to make than to carry out."""
         if self._is_alone or self._sessions.has_pooler:
             return await self.read(statement, *parameters)
-        self._is_alone, is_clean = True, False
+        self._is_alone = True
+        found = await self._ask_settled(statement, parameters)
+        return found if found is not None else await self.read(statement, *parameters)
+
+    async def _ask_settled(self, statement: str, parameters: tuple[object, ...]) -> list[asyncpg.Record] | None:
+        """Whoever calls this has said that the connection is taken; it is free in the end."""
+        is_clean = False
         try:
             connection = await self._sessions.settled()
             self.round_trips += 1
@@ -197,12 +226,12 @@ class Transactions:
             is_clean = True
             return found
         except Exception as error:  # whatever it is, the others meet it, too, and know what to do
-            log.info("not looked alone: %s", error)
+            log.info("not asked alone: %s", error)
+            return None
         finally:
             self._is_alone = False
             if not is_clean:
                 self._sessions.unsettle()
-        return await self.read(statement, *parameters)
 
     async def read(self, statement: str, *parameters: object) -> list[asyncpg.Record]:
         """One statement outside any transaction of ours."""

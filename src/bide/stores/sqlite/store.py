@@ -137,6 +137,9 @@ class SqliteStore(SqliteAccess):
 
     # -- execute, claim
 
+    def foresee(self, run_id: RunId) -> bool:
+        return False  # the writer would have to be asked twice, and it reads what is in memory anyway
+
     async def execute(self, commands: Sequence[AnyCommand], offer: Offer | None = None) -> Executed:
         return await self._write(lambda tables, now: _batch(tables, commands, now, offer))
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from bide.core.commands import Committed, Receipt, Receipts
+from bide.core.records import RunId
 from bide.stores.interface import Store, WaitFilter
 from bide.testing.store_contract.making import (
     HOUR,
@@ -72,6 +75,34 @@ class Deliveries:
 
         assert outcomes(await store.execute([a_signal(), a_signal()])) == ["woke", "queued"]
         assert outcomes(await store.execute([a_signal()])) == ["queued"]
+
+    async def test_a_signal_that_was_foreseen_is_delivered_as_any_other(self, store: Store) -> None:
+        await parked(store)
+        store.foresee(RunId("run_1"))
+
+        assert outcomes(await store.execute([a_signal()])) == ["woke"]
+
+        store.foresee(RunId("run_1"))
+        assert outcomes(await store.execute([a_signal()])) == ["queued"]
+        assert len(await store.inbox("run_1")) == 2
+
+    async def test_what_is_foreseen_and_never_comes_changes_nothing(self, store: Store) -> None:
+        await parked(store)
+        before = await row(store)
+        for run_id in ("run_1", "run_none", "run_1"):
+            store.foresee(RunId(run_id))
+            await asyncio.sleep(0)
+
+        assert await row(store) == before
+        assert outcomes(await store.execute([a_signal()])) == ["woke"]
+
+    async def test_a_signal_that_was_foreseen_meets_what_happened_since(self, store: Store) -> None:
+        await parked(store)
+        store.foresee(RunId("run_1"))
+        await asyncio.sleep(0)
+        await store.execute([a_cancel()])
+
+        assert outcomes(await store.execute([a_signal()])) == ["no_target"]
 
     async def test_signals_keep_the_order_in_which_they_came(self, store: Store, clock: VirtualClock) -> None:
         await started(store)
