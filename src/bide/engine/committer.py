@@ -113,8 +113,9 @@ class Committer:
             return [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
         taken: list[Waiting] = []
         left: deque[Waiting] = deque()
+        most = min(self._batch, max(ENOUGH, -(-len(self._waiting) // 2)))
         for one in self._waiting:
-            is_free = len(taken) < self._batch and _run_of(one[0]) not in self._under_way
+            is_free = len(taken) < most and _run_of(one[0]) not in self._under_way
             (taken if is_free else left).append(one)
         if len(taken) < ENOUGH:
             return []
