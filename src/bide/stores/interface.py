@@ -217,7 +217,8 @@ class Store(Access, Protocol):
     async def delete_ended(self, ended_before: timedelta, limit: int) -> int:
         """Delete up to *limit* runs that ended longer ago than this, with everything of theirs (retention).
 
-        A child is spared while its parent lives: the parent may still ask how it ended.
+        A child is spared while its parent lives: the parent may still ask how it ended. What came for a run and could
+        not be used stays until its own time is over (S12).
         """
 
     async def free_locks(self, longer_than: timedelta) -> int:
@@ -291,8 +292,8 @@ class Store(Access, Protocol):
         """The pages of the ledgers of all runs from *place* on, the empty text being the beginning, in one order.
 
         Pages of one run come in their order. Once a page was given, none comes before it any more, however long the
-        commit of another one takes to become visible. Fewer than *limit*: there is no more for now. Raises
-        `ValueError` for what is no place of this store.
+        commit of another one takes to become visible. Fewer than *limit*: there is no more for now, and the last place
+        names nothing of another workspace (H1). Raises `ValueError` for what is no place of this store.
         """
 
     async def stream_end(self) -> str:

@@ -230,7 +230,6 @@ class MemoryStore:
             self._names = {key: name for key, name in self._names.items() if name.run_id not in ids}
             self._interactions = {key: row for key, row in self._interactions.items() if key[0] not in ids}
             self._children = {key: c for key, c in self._children.items() if key[0] not in ids}
-            self._unused = {key: unused for key, unused in self._unused.items() if unused.run_id not in ids}
             return len(ids)
 
     async def trim_unused(self, older_than: timedelta, keep: int, limit: int) -> int:

@@ -283,11 +283,8 @@ class SqliteStore(SqliteAccess):
 
     async def delete_ended(self, ended_before: timedelta, limit: int) -> int:
         def work(tables: Tables, now: datetime) -> int:
-            with tables.savepoint():
-                parameters = {"before": microseconds(now - ended_before), "limit": limit}
-                gone = tables.connection.execute(SQL["delete_ended"], parameters).fetchall()
-                tables.connection.executemany(SQL["delete_unused_of_run"], gone)
-            return len(gone)
+            parameters = {"before": microseconds(now - ended_before), "limit": limit}
+            return len(tables.connection.execute(SQL["delete_ended"], parameters).fetchall())
 
         return await self._write(work)
 

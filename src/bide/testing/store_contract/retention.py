@@ -71,8 +71,6 @@ class Retention:
         await parked(store, "run_1", correlation_key="order-7", correlation_scope="forever")
         turn = await woken(store, "run_1", dedup_key="d-1")
         await store.execute([a_commit(turn, ending())])
-        await store.execute([a_signal("run_1")])
-        assert len(await store.unused("default", limit=9)) == 1
         clock.advance(HOUR)
 
         assert await store.delete_ended(MINUTE, 9) == 1
@@ -82,6 +80,22 @@ class Retention:
         assert await store.inbox("run_1") == []
         assert await store.waits(WaitFilter(run_id="run_1", status=None), after=None, limit=9) == []
         assert {**await visible_rows(store), "until due": None} == {**alone, "until due": None}
+
+    async def test_what_came_for_a_run_and_could_not_be_used_is_kept_longer_than_the_run(
+        self, store: Store, clock: VirtualClock
+    ) -> None:
+        """S12: its own time counts from when it came, also where that was long after the end."""
+        await ended(store, "run_1")
+        clock.advance(HOUR)
+        await store.execute([a_signal("run_1")])
+        clock.advance(MINUTE)
+
+        assert await store.delete_ended(HOUR, 9) == 1
+        assert await store.trim_unused(HOUR, 9, 9) == 0
+        [kept] = await store.unused("default", limit=9)
+        assert (kept.run_id, kept.reason) == ("run_1", "completed")
+        clock.advance(HOUR)
+        assert await store.trim_unused(HOUR, 9, 9) == 1
 
     async def test_deletion_frees_the_key_that_was_held_forever(self, store: Store, clock: VirtualClock) -> None:
         await ended(store, "run_1", correlation_key="order-7", correlation_scope="forever")

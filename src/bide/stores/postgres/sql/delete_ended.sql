@@ -14,7 +14,5 @@ WITH gone_waits AS (
     DELETE FROM {schema}.names WHERE run_id = ANY ($1::text::text[])
 ), gone_ledger AS (
     DELETE FROM {schema}.ledger WHERE run_id = ANY ($1::text::text[])
-), gone_unused AS (
-    DELETE FROM {schema}.unused WHERE run_id = ANY ($1::text::text[])
 )
 DELETE FROM {schema}.runs WHERE id = ANY ($1::text::text[])
