@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bide.core.tokens import HOW_TO_MAKE_ONE, BadSecrets, Bound, Signer, parse_secrets
+from bide.core.tokens import HOW_TO_MAKE_ONE, BadSecrets, Bound, Signer, callback_id, parse_secrets
 
 SIGNER = Signer(parse_secrets("k2:0123456789abcdef,k1:fedcba9876543210"))
 
@@ -47,3 +47,10 @@ def test_W4_the_line_that_makes_a_secret_makes_one_that_can_be_used() -> None:
     made = subprocess.run([sys.executable, "-c", *shlex.split(line)], capture_output=True, text=True, check=True)
     [(id, secret)] = parse_secrets(made.stdout)
     assert (id, len(secret)) == ("k1", 64)
+
+
+def test_W4_a_callback_of_another_life_has_another_id_and_that_of_the_first_stays_what_it_was() -> None:
+    """W4, law 9: links of runs that never began anew were given away long ago."""
+    assert callback_id("run_1", "kyc") == "callback:48c2c473016c3dbe50e86dfacf02dfac79a9781b"
+    assert callback_id("run_1", "kyc", 0) == callback_id("run_1", "kyc")
+    assert len({callback_id("run_1", key, life) for key in ("kyc", "kyc#2") for life in range(3)}) == 6

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 import bide
-from bide.core.tokens import Signer, parse_secrets
+from bide.core.tokens import Signer, callback_id, parse_secrets
 from bide.server import Server, tries
 from bide.server.tries import GUESSES, MISFITS
 from bide.testing import world
@@ -135,6 +135,64 @@ async def test_T05_the_link_of_a_run_that_ended_without_waiting_for_it_is_410(st
             assert code(await http.post(path, json=True)) == (410, "gone")
             page = await http.get(path)
             assert (page.status_code, "nothing left to do" in page.text) == (410, True)
+
+
+async def test_W4_a_link_of_an_earlier_life_answers_nothing_in_the_next_one(store_url: str) -> None:
+    """W4, W7, law 5: a token is for one wait. After a restart its repeat is a duplicate, another body is 410."""
+    monthly = bide.App("monthly")
+    sent: list[str] = []
+
+    @monthly.workflow("payout")
+    async def payout(step: bide.Step, month: int) -> Any:
+        cb = await step.callback("ok", timeout="30d", title=f"Pay for month {month}?", returns=bool)
+        await step.run("send", sent.append, urlsplit(cb.url).path)
+        answer = await cb
+        return bide.Restart(month + 1) if month < 3 else answer
+
+    async with world(monthly, store_url) as w:
+        run = await w.start("payout", 1)
+        http = anonymous(w)
+        assert (await http.post(sent[0], json=True)).json()["outcome"] == "woke"
+
+        again = await http.post(sent[0], json=True)
+        other = await http.post(sent[0], json=False)
+        page = await http.get(sent[0])
+
+        assert (again.status_code, again.json()["outcome"]) == (200, "duplicate")
+        assert code(other) == (410, "gone")
+        assert (page.status_code, "month 2" in page.text) == (410, False)
+        assert (await w.get(run.id)).state == 2
+        for path in sent[1:]:
+            assert (await http.post(path, json=True)).json()["outcome"] == "woke"
+        assert (await http.post(sent[2], json=False)).json()["outcome"] == "woke"
+        assert (await w.result(run.id), len({*sent})) == (False, 3)
+
+
+async def test_law_9_a_link_that_an_earlier_release_gave_away_after_a_restart_stays_the_one_of_its_wait(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 9: its wait is known by an id without the life, and a body that shows the link again shows the same one."""
+    loop = bide.App("loop")
+    sent: list[str] = []
+
+    @loop.workflow("loop")
+    async def begin_anew(step: bide.Step, life: int) -> Any:
+        if not life:
+            return bide.Restart(1)
+        cb = await step.callback("ok", timeout="30d")
+        await step.run("send", sent.append, urlsplit(cb.url).path)
+        await step.sleep("night", "1d")
+        await step.run("remind", sent.append, urlsplit(cb.url).path)
+        return await cb
+
+    async with world(loop, store_url) as w:
+        with monkeypatch.context() as earlier:
+            earlier.setattr("bide.authoring.workflow.turn.callback_id", lambda run, key, life: callback_id(run, key))
+            run = await w.start("loop", 0)
+        await w.advance("1d")
+        assert len({*sent}) == 1
+        assert (await anonymous(w).post(sent[0], json=7)).status_code == 200
+        assert await w.result(run.id) == 7
 
 
 async def test_W5_get_and_head_decide_nothing(store_url: str) -> None:

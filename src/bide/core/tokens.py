@@ -34,13 +34,17 @@ class Bound(msgspec.Struct, frozen=True, array_like=True):
     signal_id: str
 
 
-def callback_id(run_id: str, key: str) -> str:
-    """The signal id that the wait of a callback holds.
+def callback_id(run_id: str, key: str, life: int = 0) -> str:
+    """The signal id that the wait of a callback holds. Each life of a run has its own, so that the link of an earlier
+    one leads to what it was for. Those of the first were given away without it (law 9).
 
     >>> callback_id("run_1", "kyc") == callback_id("run_1", "kyc") != callback_id("run_1", "kyc#2")
     True
+    >>> callback_id("run_1", "kyc", 0) == callback_id("run_1", "kyc") != callback_id("run_1", "kyc", 1)
+    True
     """
-    return f"callback:{hashlib.sha256(msgspec.json.encode((run_id, key))).hexdigest()[:40]}"
+    bound = (run_id, key, life) if life else (run_id, key)
+    return f"callback:{hashlib.sha256(msgspec.json.encode(bound)).hexdigest()[:40]}"
 
 
 def parse_secrets(text: str) -> tuple[tuple[str, bytes], ...]:

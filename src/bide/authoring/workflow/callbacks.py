@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bide.authoring.workflow.waits import Wait
 from bide.core.expressions import BadExpression, check_expression
-from bide.core.tokens import callback_id
 from bide.errors import BadInput
 
 if TYPE_CHECKING:
@@ -46,10 +45,9 @@ def callback(turn: WorkflowTurn, id: str, details: dict[str, Any], options: dict
         there = ", ".join(sorted(known)) or "none; register one with app.signature"
         raise BadInput(f"callback {id!r}: this app has no signature {signed!r}; there are: {there}")
     terms = {name: value for name, value in details.items() if value is not None} | {"callback": True}
-    run = turn.run
-    reservation = turn.reserve(id, names=lambda key: (callback_id(run.id, key),), is_unique=True, details=terms)
+    reservation = turn.reserve(id, names=lambda key: (turn.callback_id(key),), is_unique=True, details=terms)
     reservation.begin()
-    signal_id = callback_id(run.id, reservation.key)
-    token = turn.signer.mint(run.workspace, run.id, signal_id)
+    signal_id = turn.callback_id(reservation.key)
+    token = turn.signer.mint(turn.run.workspace, turn.run.id, signal_id)
     wait = turn.wait(id, "signal", names=(signal_id,), details=terms, **options)
     return Callback(wait, f"{turn.public_url.rstrip('/')}/resume/{token}", token)

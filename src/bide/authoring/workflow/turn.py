@@ -50,6 +50,7 @@ from bide.core.records import (
     pause_key,
 )
 from bide.core.retrying import RetryPolicy
+from bide.core.tokens import callback_id
 from bide.engine.definitions import Session
 from bide.engine.ports import UUID
 from bide.engine.probes import Crash
@@ -561,6 +562,13 @@ class WorkflowTurn:
         """How often the run has begun anew: the same step of another life is another event."""
         row = self._stored.get(LIFE)
         return int(row.result or 0) if row is not None else 0
+
+    def callback_id(self, key: str) -> str:
+        """The signal id of a callback. One that is open keeps the id it was opened with, whatever made it (law 9)."""
+        wait = self._open.get(key)
+        if wait is not None and wait.kind == "signal":
+            return wait.names[0]
+        return callback_id(self.run.id, key, self._life)
 
     def emit(self, id: str, name: str, data: Any, channel: str) -> Awaitable[EventReceipt]:
         text = encode(data, self._limit, "the event's data")
