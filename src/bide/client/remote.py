@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, Unpack
 from urllib.parse import quote
 
 import msgspec
@@ -70,6 +71,7 @@ AT_ONCE = 8  # of requests that one call makes
 ASKED_FOR = ("target", "run_id", "id")  # what errors call that which is not there
 DOTS = {".": "%2E", "..": "%2E%2E"}  # as they are, they lead to another path
 PORTS = range(1, 65_536)
+CLOSED = "this client is closed; make another"
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -91,7 +93,8 @@ class BadAddress(BadConfiguration):
 class RemoteClient:
     """What `bide.Client(url, key=…)` gives: runs of the key's workspace, over HTTP.
 
-    Use it as `async with`, or `await client.aclose()` it, to close its connections.
+    Use it as `async with`, or `await client.aclose()` it, to close its connections. It may be used from one event loop
+    after the other, and in a process that was forked: each has connections of its own.
     """
 
     def __init__(
@@ -108,9 +111,12 @@ class RemoteClient:
         self._garbage: tuple[type[Exception], ...] = (httpx.RequestError,)
         self._unsendable: tuple[type[Exception], ...] = (httpx.InvalidURL, ValueError, TypeError)
         headers = {"Authorization": f"Bearer {_check_sendable(key)}"} if key else {}
-        self._http = http or httpx.AsyncClient(
-            headers=headers, timeout=timeout, follow_redirects=False, verify=trust(url)
+        self._connect = partial(
+            httpx.AsyncClient, headers=headers, timeout=timeout, follow_redirects=False, verify=trust(url)
         )
+        self._callers = http
+        self._own: _Connections | None = None
+        self._is_closed = False
 
     async def __aenter__(self) -> RemoteClient:
         return self
@@ -119,7 +125,24 @@ class RemoteClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        await self._http.aclose()
+        """Close the connections. A closed client cannot be used again."""
+        self._is_closed = True
+        if self._callers is not None:
+            await self._callers.aclose()
+        elif self._own is not None and self._own.home == _here():
+            await self._own.http.aclose()
+
+    def _http(self) -> httpx.AsyncClient:
+        """What sends here. Sockets work in the loop that opened them, and a fork shares them with its parent: those of
+        another loop or process are left as they are, for whoever still uses them."""
+        if self._is_closed:
+            raise BadInput(CLOSED)
+        if self._callers is not None:
+            return self._callers
+        own, here = self._own, _here()
+        if own is None or own.home != here:
+            own = self._own = _Connections(self._connect(), here)  # in one, for loops of other threads look too
+        return own.http
 
     # ------------------------------------------------------------ talking
 
@@ -145,20 +168,23 @@ class RemoteClient:
         options: dict[str, Any] = {"params": asked, "headers": headers, "content": content}
         if timeout is not None:
             options["timeout"] = timeout
+        http = self._http()
         try:
-            request = self._http.build_request(method, f"{self.url}{path}", **options)
+            request = http.build_request(method, f"{self.url}{path}", **options)
         except self._unsendable as error:
             raise BadInput(f"what is asked for cannot be sent: {error}") from error
         pause = FIRST_PAUSE
         for tries in itertools.count(1):
             try:
-                response = await self._http.send(request)
+                response = await http.send(request)
             except self._silence as error:
                 if tries == TRIES:
                     why = str(error) or type(error).__name__
                     raise Server(f"{self.url} does not answer: {why}; is that where `bide serve` runs?") from error
             except self._garbage as error:  # it says that it is packed, and cannot be unpacked
                 raise Server(f"{self.url} answered with what is no answer of bide's: {error}") from error
+            except RuntimeError as error:  # the caller's own, of another loop, or closed meanwhile
+                raise Server(f"{self.url} cannot be asked over these connections: {error}") from error
             else:
                 self._told_at = _date(response.headers.get("date")) or self._told_at
                 if response.status_code < 300:
@@ -641,6 +667,14 @@ class RemoteClient:
         await self._call("POST", _dead_letter(id, "/discard"), None, {}, about=id)
 
 
+_Home: TypeAlias = tuple[int, asyncio.AbstractEventLoop]
+
+
+class _Connections(NamedTuple):
+    http: httpx.AsyncClient
+    home: _Home  # the process and the event loop that they were opened in
+
+
 class _Named(msgspec.Struct):
     id: str
 
@@ -687,6 +721,10 @@ class _Problem(msgspec.Struct):
     error: str = ""
     facts: dict[str, Any] = {}
     receipts: list[msgspec.Raw] = []
+
+
+def _here() -> _Home:
+    return os.getpid(), asyncio.get_running_loop()
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
