@@ -31,7 +31,6 @@ from bide.core.commands import (
     Failed,
     Offer,
     Park,
-    Receipt,
     Started,
 )
 from bide.core.records import Record, Run, RunId, Wait
