@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -169,6 +169,43 @@ async def test_a_quiet_stream_shows_that_it_lives_and_moves_the_reader_s_place(
 
         async with following(http, last=message["id"]) as stream:
             assert seen(await take(stream, len(expected))) == expected
+
+
+async def test_nothing_that_comes_over_a_stream_names_a_run_of_another_workspace(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H1, law 8: also where the reader's place is moved past what others wrote, and goes on from there."""
+    monkeypatch.setattr("bide.server.stream.HEARTBEAT_SECONDS", 0.02)
+    async with world(app, store_url) as w:
+        other = w.client("other")
+        foreign = await other.start("outreach")
+        last = await moved_past(w, foreign.id, await other.ledger(foreign.id))
+        mine, foreign = await w.start("typed", {"approved": True}), await other.start("outreach")
+        expected = await told(w, mine.id)
+
+        async with following(w.http(), last=last) as stream:
+            events = await take(stream, len(expected))
+        last = await moved_past(w, foreign.id, await other.ledger(foreign.id), events[-1]["id"])
+        mine = await w.start("typed", {"approved": True})
+        async with following(w.http(), last=last) as stream:
+            rest = await take(stream, len(expected))
+
+        assert seen(events) == expected
+        assert seen(rest) == await told(w, mine.id)
+
+
+async def moved_past(w: World, foreign: str, ledger: Sequence[Any], last: str | None = None) -> str:
+    """The id that a quiet stream of `default` gives once a foreign run is settled; nothing on the way names that."""
+    async with following(w.http(workspace="other")) as stream:
+        while (foreign, ledger[-1].seq) not in seen(await take(stream, 1)):
+            pass
+    async with asyncio.timeout(PATIENCE), following(w.http(), last=last) as stream:
+        async for message in stream:
+            assert foreign not in str(message)
+            assert "data" not in message
+            if message["id"] not in ("/0", last):
+                return str(message["id"])
+    raise AssertionError("the stream ended")
 
 
 async def test_a_reader_that_is_stuck_loses_its_place_and_holds_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

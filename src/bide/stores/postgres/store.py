@@ -489,7 +489,12 @@ class PostgresStore(PostgresAccess):
 
     async def stream(self, workspace: str, place: str, *, limit: int) -> Sequence[Streamed]:
         rows = await self._transactions.read("select_stream", workspace, *_place(place), limit)
-        return [self._streamed(*row) for row in rows]
+        found = [self._streamed(*row) for row in rows]
+        if len(found) < limit and found and found[-1].page is None:
+            # Readers are told the last place, and this one names a run that is none of theirs. All that has its number
+            # was given: it is settled. So the next number will do.
+            found[-1] = Streamed(str(int(rows[-1][0]) + 1), None)
+        return found
 
     def _streamed(self, place: str, run_id: str, seq: int, entries: bytes | None) -> Streamed:
         page = self._rows.read_page((run_id, seq, entries)) if entries is not None else None

@@ -14,11 +14,14 @@ from bide.testing.world import VirtualClock
 PATIENCE = 60.0  # a store may keep a page back until everybody who began before has ended
 
 
-async def streamed(store: Store, count: int, *, place: str = "", workspace: str = "default") -> list[Streamed]:
-    """So many pages from a place on, as soon as they are there."""
+async def streamed(
+    store: Store, count: int, *, place: str = "", workspace: str = "default", shown: bool = False
+) -> list[Streamed]:
+    """So many pages from a place on, as soon as they are there; *shown*: without those of other workspaces."""
     async with asyncio.timeout(PATIENCE):
         while True:
             found = list(await store.stream(workspace, place, limit=999))
+            found = [each for each in found if each.page is not None] if shown else found
             if len(found) >= count:
                 return found
             await asyncio.sleep(0.01)
@@ -52,15 +55,32 @@ class Streaming:
             assert await store.stream("default", each.place, limit=999) == whole[n:]
             assert await store.stream("default", each.place, limit=2) == whole[n : n + 2]
 
-    async def test_pages_of_another_workspace_keep_their_places_and_are_not_shown(self, store: Store) -> None:
-        await started(store, "run_1")
-        await started(store, "run_2", workspace="other")
+    async def test_pages_of_another_workspace_have_their_places_and_are_not_shown(self, store: Store) -> None:
+        await started(store, "run_1", workspace="other")
+        await started(store, "run_2")
+        await started(store, "run_3", workspace="other")
 
-        mine, theirs = await streamed(store, 2), await streamed(store, 2, workspace="other")
+        mine, theirs = await streamed(store, 3), await streamed(store, 3, workspace="other")
 
-        assert [each.place for each in mine] == [each.place for each in theirs]
-        assert [each.page is None for each in mine] == [False, True]
-        assert [each.page is None for each in theirs] == [True, False]
+        assert [each.page is None for each in mine] == [True, False, True]
+        assert [each.page is None for each in theirs] == [False, True, False]
+        assert [each.place for each in mine[:-1]] == [each.place for each in theirs[:-1]]
+        for n, each in enumerate(mine[:-1]):
+            assert await store.stream("default", each.place, limit=999) == mine[n:]
+
+    async def test_the_last_place_of_the_stream_names_no_run_of_another_workspace(self, store: Store) -> None:
+        """H1: readers are told where they stand. What comes next is neither lost nor given twice from there on."""
+        for n in range(3):
+            await started(store, f"run_{n}", workspace="default" if n == 1 else "other")
+
+        last = (await streamed(store, 3))[-1].place
+
+        assert "run_" not in last
+        assert not [each for each in await store.stream("default", last, limit=9) if each.page is not None]
+        await started(store, "run_4")
+        [next_one] = await streamed(store, 1, place=last, shown=True)
+        assert next_one.page is not None
+        assert next_one.page.run_id == "run_4"
 
     async def test_the_end_of_the_stream_is_before_what_comes_next(self, store: Store) -> None:
         assert await store.stream("default", await store.stream_end(), limit=9) == []
