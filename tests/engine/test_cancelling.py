@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import bide
-from bide.testing import world
-from tests.support.staging import DEADLINE, Gate, client_of, names, rival, rows
+from bide.core.commands import AnyCommand, Cancel, CancelChildren, Committed, CommitTurn, Continue, Hold
+from bide.testing import World, world
+from tests.support.staging import DEADLINE, Gate, client_of, names, rival, rows, until
 
 Ctx = bide.Context[Any]
 
@@ -373,6 +375,130 @@ async def test_W8_signals_reach_a_run_during_its_clean_up_and_not_after(store_ur
         assert [signal.id for signal in await w.inbox(run.id)] == [kept.message_id]
         await w.signal(run.id, "refund_done")
         assert (await w.signal(run.id, "refund_done", check=False)).outcome == "no_target"
+
+
+# ---------------------------------------------------------------- clean-up beside a commit of the turn
+
+
+def two_steps(style: str, calls: Counter[str], gate: Gate | None = None) -> bide.App:
+    """A child that takes two steps, and cleans up in one."""
+    app = bide.App()
+
+    async def note(what: str) -> None:
+        calls[what] += 1
+        if what == "clean" and gate is not None:
+            await gate()
+
+    @app.machine("parent")
+    class Parent:
+        @bide.start
+        async def begin(self, ctx: Ctx) -> bide.Spawn:
+            return bide.Spawn([(style, None)], then="end")
+
+        async def end(self, ctx: Ctx) -> bide.Done:
+            return bide.Done([child.status for child in ctx.children])
+
+    @app.workflow("workflow", on_cancel="raise")
+    async def workflow(step: bide.Step) -> None:
+        try:
+            await step.run("one", note, "one")
+            await step.run("two", note, "two")
+        except bide.Cancelled:
+            await step.run("clean", note, "clean")
+            raise
+
+    @app.machine("machine")
+    class Machine:
+        @bide.start
+        async def one(self, ctx: Ctx) -> bide.Next:
+            await note("one")
+            return bide.Next("two")
+
+        async def two(self, ctx: Ctx) -> bide.Done:
+            await note("two")
+            return bide.Done()
+
+        async def on_cancel(self, ctx: Ctx) -> None:
+            await note("clean")
+
+    return app
+
+
+def beside_first_commit(w: World, style: str, staged: Callable[[Any, CommitTurn], Awaitable[Any]]) -> None:
+    """Let *staged* submit the first commit of the child that keeps its claim, and whatever comes beside it."""
+    submit, seen = w.runtime.committer.submit, list[CommitTurn]()
+
+    async def staging(command: Any) -> Any:
+        move = Hold if style == "workflow" else Continue
+        if seen or not isinstance(command, CommitTurn) or not isinstance(command.move, move):
+            return await submit(command)
+        seen.append(command)
+        return await staged(submit, command)
+
+    w.runtime.committer.submit = staging  # type: ignore[method-assign]  # to be there right at the commit
+
+
+@pytest.mark.parametrize("by", ["a client", "its parent"])
+@pytest.mark.parametrize("style", ["workflow", "machine"])
+async def test_W8_a_cancel_in_the_batch_of_a_commit_of_the_turn_begins_the_clean_up(
+    style: str, by: str, store_url: str
+) -> None:
+    """W8, D6: the turn that the cancel hands over is another one than that which the commit goes on with."""
+    calls: Counter[str] = Counter()
+
+    async def in_one_batch(submit: Any, command: CommitTurn) -> Any:
+        cancel: AnyCommand = Cancel(workspace=command.workspace, run_id=command.run_id)
+        if by == "its parent":
+            assert command.parent_id is not None
+            cancel = CancelChildren(
+                workspace="",
+                chore_id="none",
+                run_id=command.parent_id,
+                children=(command.run_id,),
+                reason="over",
+                is_last=False,
+            )
+        answer, _ = await asyncio.gather(submit(command), submit(cancel))
+        assert isinstance(answer.reply, Committed)
+        return answer
+
+    async with world(two_steps(style, calls), store=store_url) as w:
+        beside_first_commit(w, style, in_one_batch)
+        parent = await w.start("parent")
+        assert await w.result(parent.id) == ["cancelled"]
+        assert calls == {"one": 1, "clean": 1}
+        assert w.engine.stale == 1
+        assert not w.engine.active
+
+
+@pytest.mark.parametrize("style", ["workflow", "machine"])
+async def test_D3_a_turn_that_hears_of_its_commit_after_the_clean_up_began_is_over(style: str, store_url: str) -> None:
+    """D3, W8: it neither takes another step nor puts itself in the place of the clean-up, whose lease is renewed."""
+    calls: Counter[str] = Counter()
+    gate = Gate()
+
+    async def answered_late(submit: Any, command: CommitTurn) -> Any:
+        answer = await submit(command)
+        await submit(Cancel(workspace=command.workspace, run_id=command.run_id))
+        await gate.reached()
+        return answer
+
+    async with world(two_steps(style, calls, gate), store=store_url) as w:
+        beside_first_commit(w, style, answered_late)
+        parent = await w.start("parent", settle=False)
+        await until(lambda: _is(w.engine.stale == 1))
+        [(run_id, turn)] = w.engine.active.items()
+        row = await w.runtime.store.run("default", run_id)
+        assert row is not None
+        assert (turn.run.epoch, turn.run.cancel_reason) == (row.epoch, row.cancel_reason)
+        gate.open()
+        await w.settle()
+        assert await w.result(parent.id) == ["cancelled"]
+        assert calls == {"one": 1, "clean": 1}
+
+
+async def _is(condition: bool) -> bool:
+    return condition
 
 
 # ---------------------------------------------------------------- children

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from bide.core.commands import AnyCommand, Committed, CommitTurn, Offer, Reply
 from bide.core.plan import may_wake
-from bide.core.records import RunId, Turn
+from bide.core.records import Run, RunId, Turn
 from bide.engine.figures import Figures
 from bide.errors import StoreUnavailable
 from bide.stores.interface import Executed, Store
@@ -142,7 +142,7 @@ class Committer:
             turn = None
             if isinstance(reply, Committed):
                 if reply.kept:
-                    turn = turns.pop(reply.run.id, None)
+                    turn = _of_claim(reply.run, turns)
                 else:
                     assert isinstance(command, CommitTurn)
                     self.let_go(command.run_id, command.epoch)  # its slot can be offered in the very next batch
@@ -156,6 +156,12 @@ class Committer:
                 listener(done)
             except Exception:  # what waits behind this batch must not wait for ever
                 log.exception("a batch was committed, and whoever listens broke")
+
+
+def _of_claim(run: Run, turns: dict[RunId, Turn]) -> Turn | None:
+    """What a claim goes on with. A cancel in the same batch hands the run over anew: not to this one."""
+    turn = turns.get(run.id)
+    return turns.pop(run.id) if turn is not None and turn.run.epoch == run.epoch else None
 
 
 def _run_of(command: AnyCommand) -> RunId | None:

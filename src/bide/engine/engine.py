@@ -569,13 +569,17 @@ class Engine:
         self._lacking[run_id] = min(2 * pause, LONGEST_UNKNOWN_DEFINITION_DELAY)
         return pause
 
+    def turn_of(self, run_id: RunId, epoch: int) -> Turn | None:
+        """The turn that is at work under this claim; None where it is over, or a newer one has taken its place."""
+        turn = self.active.get(run_id)
+        return turn if turn is not None and turn.run.epoch == epoch else None
+
     def let_go(self, run_id: RunId, epoch: int) -> None:
         """The turn is over, or its commit has ended the claim and its task only has to hear so: the slot is free.
 
         A newer turn of the same run may have been handed over meanwhile: that one stays.
         """
-        current = self.active.get(run_id)
-        if current is not None and current.run.epoch == epoch:
+        if self.turn_of(run_id, epoch) is not None:
             del self.active[run_id]
             self._at_last.discard(run_id)
             self._ending.discard(run_id)
@@ -595,8 +599,7 @@ class Engine:
         A turn that is being committed is left alone. Its own commit may be what ended the claim, and the answer may
         bring the next turn, which nobody else would take before its lease ends.
         """
-        turn = self.active.get(run_id)
-        if turn is None or turn.run.epoch != epoch or run_id in self.committing:
+        if self.turn_of(run_id, epoch) is None or run_id in self.committing:
             return
         log.info("the claim of a run was lost while its step ran", extra={"run_id": run_id})
         self.stale += 1

@@ -82,8 +82,8 @@ class TurnSession:
                 return None
             command = allowed
         answer = await (self._traced(command) if tracing.is_on() else self._until_taken(command))
-        if isinstance(answer.reply, Committed):
-            self._engine.active[run.id] = replace(self._engine.active[run.id], run=answer.reply.run)
+        if isinstance(answer.reply, Committed) and (current := self._engine.turn_of(run.id, run.epoch)) is not None:
+            self._engine.active[run.id] = replace(current, run=answer.reply.run)
             return answer.reply.run
         if isinstance(answer.reply, Failed):
             raise answer.reply.error
@@ -140,9 +140,11 @@ class TurnSession:
             self.reached("after_commit", run.step)
             for step in history.get("steps", ()):
                 self.reached("after_commit", step.key)
-            if answer.turn is not None:
+            if not reply.kept:
+                return None
+            if answer.turn is not None and engine.turn_of(run.id, run.epoch) is not None:
                 engine.active[run.id] = answer.turn
-            return answer.turn
+                return answer.turn
         if isinstance(reply, DuplicateRun):
             raise DuplicateRunError(reply.correlation_key, reply.holder)
         if isinstance(reply, Failed):
