@@ -12,7 +12,7 @@ from bide.client.groups import groups_of
 from bide.client.refusals import raise_refused_answer
 from bide.core.commands import Complete, Denied, Receipt
 from bide.core.durations import Duration
-from bide.core.payloads import digest
+from bide.core.payloads import canonical_text, digest
 from bide.core.records import RunId
 from bide.errors import BadInput, Forbidden
 
@@ -46,7 +46,7 @@ class Answering(Door):
             signal_id=check_key(signal_id, "signal id"),
             message_id=runtime.ports.message_id(),
             data=text,
-            digest=digest(text)[:32],
+            digest=digest(canonical_text(text) if dedup_key is not None else text)[:32],
             only_run=RunId(run_id) if run_id is not None else None,
             by=by,
             groups=await groups_of(runtime, by),

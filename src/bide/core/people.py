@@ -8,6 +8,7 @@ import msgspec
 
 from bide.core.batch import Draft
 from bide.core.commands import Complete, Denied, Receipt
+from bide.core.payloads import digest
 from bide.core.records import Name, Run, RunId, Wait
 from bide.core.requests import Answer
 
@@ -61,7 +62,8 @@ def admitted_before(draft: Draft, command: Answer | Complete) -> Receipt | None:
     earlier = draft.name(command.workspace, "dedup", name) if name is not None else None
     if earlier is None:
         return None
-    same = earlier.digest == command.digest
+    # Digests of completions may have been stored of the text as it came, not of its canonical form.
+    same = earlier.digest == command.digest or earlier.digest == digest(command.data)[:32]
     return Receipt(
         outcome="duplicate" if same else "conflict",
         run_id=earlier.run_id or None,
