@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -111,6 +112,55 @@ async def test_S12_an_early_answer_that_the_run_never_waits_for_is_kept(store_ur
         for run in (before, during):
             assert (await there.get(run.id)).status == "completed"
             assert kept[(run.id, f"gate-{run.id}")] == (7, "withdrawn")
+
+
+async def test_S12_an_early_answer_that_a_life_never_waits_for_is_kept_when_the_run_begins_anew(store_url: str) -> None:
+    """S12, F7: of each life its own, whether it came while the run waited or while it was at work."""
+    app = bide.App()
+
+    @app.workflow("rounds")
+    async def rounds(step: bide.Step, round: int) -> Any:
+        await step.reserve_signal("gate", signal=f"gate-{round}")
+        await step.receive("go", "go", timeout="1h")
+        if round == 3:
+            await step.run("answer", answer, round)
+        return bide.Restart(round + 1) if round < 4 else "over"
+
+    async def answer(round: int) -> None:
+        await there.complete(f"gate-{round}", round, settle=False)
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("rounds", 1)
+        for round in range(1, 5):
+            if round != 3:
+                assert (await there.complete(f"gate-{round}", round)).outcome == "queued"
+            await there.signal(run.id, "go")
+        assert await there.result(run.id) == "over"
+        kept = {each.target: (each.payload, each.reason) for each in await there.unused()}
+        assert kept == {f"gate-{round}": (round, "withdrawn") for round in range(1, 5)}
+
+
+async def test_S12_an_early_answer_to_the_link_of_a_life_that_is_over_is_kept(store_url: str) -> None:
+    """S12, F9: 200 said that it was admitted, so it is not gone with the life that did not wait for it."""
+    app, links = bide.App(), list[str]()
+
+    @app.workflow("skips")
+    async def skips(step: bide.Step, round: int) -> Any:
+        cb = await step.callback("cb" * 100, timeout="1d")
+        await step.run("send", links.append, urlsplit(cb.url).path)
+        await step.receive("skip", "skip", timeout="1d")
+        return bide.Restart(round + 1)
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("skips", 1)
+        for round in range(2):
+            answered = await there.http().post(links[round], json={"round": round})
+            assert (answered.status_code, answered.json()["outcome"]) == (200, "queued")
+            await there.signal(run.id, "skip")
+        kept = await there.unused()
+        assert [(each.payload["round"], each.reason) for each in kept] == [(0, "withdrawn"), (1, "withdrawn")]
+        receipt = await there.readdress(kept[0].id, run.id)
+        assert (receipt.outcome, receipt.run_id) == ("queued", run.id)
 
 
 async def test_W1_the_time_of_a_reserved_wait_counts_from_where_the_run_reaches_it(store_url: str) -> None:

@@ -20,6 +20,7 @@ from bide.core.commands import (
     NewStep,
     NewWait,
     Receipt,
+    StartAgain,
     Suspend,
     Unseen,
 )
@@ -153,7 +154,7 @@ def test_law_13_one_signal_completes_one_of_two_receives() -> None:
 def unseen(*signals: Any, pack: bool = False) -> Unseen:
     told = [{"id": s.id, "name": s.name, "payload": 1, "received_at": s.received_at, "seq": s.seq} for s in signals]
     text = msgspec.json.encode(told if pack else told[0]).decode()
-    return Unseen(key="gate", kind="receive", name="a", result=text)
+    return Unseen(key="gate", kind="receive", name="a", result=text, seq=1)
 
 
 def test_law_1_a_signal_that_a_given_up_receive_took_unseen_goes_back_to_its_place() -> None:
@@ -186,11 +187,22 @@ def test_law_13_a_signal_that_goes_back_is_handed_to_another_wait_at_once(opened
 
 def test_S12_an_answer_that_a_given_up_wait_took_unseen_is_kept_for_an_operator() -> None:
     there = view(running())
-    late = Unseen(key="gate", kind="signal", name="a", result="7")
+    late = Unseen(key="gate", kind="signal", name="a", result="7", seq=wait_seq(5))
     decide_all(there, [turn(Suspend(), unseen=(late,), opens=(NewWait(key="other", kind="sleep"),))])
     [kept] = there.changes.unused
     assert (kept.target, kept.payload, kept.reason, kept.run_id) == ("a", "7", "withdrawn", RUN)
     assert there.changes.steps[(RUN, "gate")] is None
+
+
+def test_S12_answers_of_one_step_that_nobody_saw_in_two_lives_are_kept_under_two_ids() -> None:
+    ids = set()
+    for life in (1, 2):
+        there = view(running())
+        late = Unseen(key="gate", kind="signal", name="a", result=str(life), seq=wait_seq(10 * life))
+        decide_all(there, [turn(StartAgain(input="{}", forgets=("gate",), life=life), unseen=(late,))])
+        [kept] = there.changes.unused
+        ids.add(kept.id)
+    assert len(ids) == 2
 
 
 def test_F12_a_pack_is_taken_whole_when_enough_is_there_in_either_order() -> None:

@@ -78,7 +78,7 @@ def test_a_wait_for_something_else_reads_nothing_of_the_inbox(kind: Any) -> None
 
 def test_who_looks_at_the_inbox_or_gives_back_what_was_taken_reads_it_whole() -> None:
     assert opening(receiving()).inboxes == {RUN}
-    assert opening(unseen=(Unseen(key="old", kind="receive", name="go", result="{}"),)).inboxes == {RUN}
+    assert opening(unseen=(Unseen(key="old", kind="receive", name="go", result="{}", seq=1),)).inboxes == {RUN}
 
 
 def test_S4_the_step_of_a_machine_is_handed_its_inbox_and_a_workflow_is_not() -> None:

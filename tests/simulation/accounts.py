@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 import bide
+from bide.core.records import wait_seq
 
 CLOSED = ("await_unit_completed", "await_unit_terminal")
 OF_TURNS = ("step_committed", "step_completed", "step_failed", "step_retried", "run_suspended", "run_completed")
@@ -137,7 +138,8 @@ def misreported(
     if sorted(received) != sorted(used):
         yield f"was handed the signals {sorted(received)}, its ledger tells of {sorted(used)}"
     handed = {key for key, kind, what, _ in ended.run.result if kind in ("signal", "callback") and what == "value"}
-    kept = {key for key in answers if unused[f"{ended.run.id}/{key}"]}
+    closed = {entry.data["step"]: entry.seq for entry in ended.last_life if entry.name == "await_unit_completed"}
+    kept = {key for key in answers if key in closed and unused[f"{ended.run.id}/{wait_seq(closed[key])}"]}
     if set(answers) != handed | kept:
         yield f"was handed answers at {handed}, {kept} were kept as unused, its ledger tells of {set(answers)}"
 

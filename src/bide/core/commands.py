@@ -348,6 +348,7 @@ class Unseen(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kind: str
     name: str  # of the signal, or the signal id
     result: str
+    seq: int  # its place among the outcomes of the run, which no other has: not in another life either
 
 
 class CommitTurn(Command, frozen=True, kw_only=True):

@@ -188,7 +188,7 @@ def _take_back(draft: Draft, run: Run, unseen: Unseen) -> Run:
         draft.unused.append(
             Unused(
                 workspace=run.workspace,
-                id=f"{run.id}/{unseen.key}",
+                id=f"{run.id}/{unseen.seq}",
                 run_id=run.id,
                 target=unseen.name,
                 name=unseen.name,

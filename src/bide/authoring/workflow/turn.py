@@ -686,7 +686,7 @@ class WorkflowTurn:
         """An answer that is stored, and that the body gave up before it was handed over, goes back (law 1)."""
         row = self._stored[waiting.key]
         if row.status == "done" and waiting.names and waiting.kind in ("receive", "signal"):
-            self._unseen.append(Unseen(key=row.key, kind=row.kind, name=waiting.names[0], result=row.result or "null"))
+            self._unseen.append(_unseen(row, waiting.names[0]))
 
     def _take_back_unseen(self) -> None:
         """Nothing more will be handed over: what is stored for the body and has not reached it goes back."""
@@ -695,7 +695,7 @@ class WorkflowTurn:
                 self._take_back(asked)
 
     def _leave_unreached(self) -> tuple[int, ...]:
-        """The run is done: early answers to what it never waited for are kept for an operator (S12).
+        """The run is done, or begins anew: early answers to what it never waited for are kept for an operator (S12).
 
         Those of one that failed stay where they are, for a retry of it. Gives the numbers of those that none has come
         for, as far as is known here.
@@ -704,7 +704,7 @@ class WorkflowTurn:
         for key, signal_id in self._reserved.unreached.items():
             row, wait = self._stored.get(key), self._open.get(key)
             if row is not None and row.status == "done" and row.kind == "signal":
-                self._unseen.append(Unseen(key=key, kind="signal", name=signal_id, result=row.result or "null"))
+                self._unseen.append(_unseen(row, signal_id))
             number = wait.no if wait is not None else self._reserved.number(key)
             if number is not None:
                 numbers.append(number)
@@ -772,9 +772,10 @@ class WorkflowTurn:
         except Invalid as misfit:
             return await self._fail(misfit)
         self._take_back_unseen()
+        withdraws = self._all_open.union(self._leave_unreached())
         known = {*self._stored, *self._open, *self._replay.keys} - {LIFE}  # those of reservations among them
         move = StartAgain(input=input, forgets=tuple(sorted(known)), life=self._life + 1)
-        return await self._commit(move, withdraws=tuple(sorted(self._all_open)))
+        return await self._commit(move, withdraws=tuple(sorted(withdraws)))
 
     @property
     def _all_open(self) -> set[int]:
@@ -794,3 +795,7 @@ class WorkflowTurn:
         if self._workflow.is_straight:
             self._loop.shut()  # nothing of it runs then; and hundreds of turns may wait for their commit at once
         return await self._session.commit(turn, move, steps=steps, unseen=unseen, **history)
+
+
+def _unseen(row: StepRow, name: str) -> Unseen:
+    return Unseen(key=row.key, kind=row.kind, name=name, result=row.result or "null", seq=row.seq)
