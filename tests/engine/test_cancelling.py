@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 
 import bide
+from bide.core import cancelling
+from bide.core.batch import Draft
 from bide.core.commands import AnyCommand, Cancel, CancelChildren, Committed, CommitTurn, Continue, Hold
+from bide.core.records import Run
+from bide.engine.engine import REFUSED_DELAY
 from bide.testing import World, world
 from tests.support.staging import DEADLINE, Gate, client_of, names, rival, rows, until
 
@@ -584,6 +588,64 @@ async def test_W8_children_are_cancelled_in_as_many_commits_as_it_takes(store_ur
         assert await w.runtime.store.due_chores(10) == []
 
 
+@pytest.mark.parametrize("stubborn", [0, 5, 9])
+@pytest.mark.parametrize("at_once", [100, 4])
+async def test_D6_a_child_whose_cancel_is_refused_keeps_no_other_from_its_end(
+    at_once: int, stubborn: int, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D6, W8: neither those on its page nor those on later ones, and it is tried again until it is cancelled, too."""
+    monkeypatch.setattr("bide.engine.engine.CHILDREN_AT_ONCE", at_once)
+    app = bide.App()
+
+    @app.machine("leaf")
+    class Leaf:
+        @bide.start
+        async def begin(self, ctx: Ctx) -> bide.Await:
+            return bide.Await("never", then="begin")
+
+        async def on_cancel(self, ctx: Ctx) -> bide.Await | None:  # half of them take their time
+            return bide.Await("cleaned", then="end") if ctx.input % 2 else None
+
+        async def end(self, ctx: Ctx) -> bide.Done:
+            return bide.Done()
+
+    @app.machine("parent")
+    class Parent:
+        @bide.start
+        async def begin(self, ctx: Ctx) -> bide.Spawn:
+            return bide.Spawn([("leaf", no) for no in range(10)], then="end")
+
+        async def end(self, ctx: Ctx) -> bide.Done:
+            return bide.Done()
+
+    async with world(app, store=store_url) as w:
+        run = await w.start("parent")
+        children = sorted(info.id for info in await w.runs(definition="leaf"))
+        cancel, refused = cancelling._cancel, [children[stubborn]]
+
+        def refusing(draft: Draft, child: Run, reason: str, force: bool) -> Run:
+            if child.id in refused:
+                raise ValueError("not this one")
+            return cancel(draft, child, reason, force)
+
+        monkeypatch.setattr(cancelling, "_cancel", refusing)
+        await w.cancel(run.id)
+        asked = [child for child in children if "run_cancel_requested" in await names(w, child)]
+        assert asked == [child for child in children if child not in refused]
+        assert await w.runtime.store.until_due(w.engine.queues) == REFUSED_DELAY, "it is not tried again and again"
+
+        await w.advance(REFUSED_DELAY)
+        assert await w.runtime.store.until_due(w.engine.queues) == REFUSED_DELAY
+        refused.clear()
+        await w.advance(REFUSED_DELAY)
+        assert "run_cancel_requested" in await names(w, children[stubborn])
+        assert await w.runtime.store.until_due(w.engine.queues) is not None, "some clean up, and have a deadline"
+        for child in children:
+            await w.signal(child, "cleaned", check=False)
+        assert len(await w.runs(status="cancelled")) == 11
+        assert await w.runtime.store.until_due(w.engine.queues) is None
+
+
 async def test_W8_children_with_a_clean_up_do_it(store_url: str) -> None:
     app = bide.App()
     cleaned: list[int] = []
@@ -611,6 +673,42 @@ async def test_W8_children_with_a_clean_up_do_it(store_url: str) -> None:
         await w.cancel(run.id, force=True)
         assert sorted(cleaned) == [1, 2]
         assert len(await w.runs(status="cancelled")) == 3
+
+
+async def test_W8_the_children_of_a_machine_are_cancelled_when_its_clean_up_begins(store_url: str) -> None:
+    """W8: and those that the clean-up spawns are not."""
+    app = bide.App()
+
+    @app.machine("leaf")
+    class Leaf:
+        @bide.start
+        async def begin(self, ctx: Ctx) -> bide.Await:
+            return bide.Await("finish", then="end")
+
+        async def end(self, ctx: Ctx) -> bide.Done:
+            return bide.Done(ctx.input)
+
+    @app.machine("parent")
+    class Parent:
+        @bide.start
+        async def begin(self, ctx: Ctx) -> bide.Spawn:
+            return bide.Spawn([("leaf", 1), ("leaf", 2)], then="end")
+
+        async def end(self, ctx: Ctx) -> bide.Done:
+            return bide.Done([child.result for child in ctx.children])
+
+        async def on_cancel(self, ctx: Ctx) -> bide.Spawn:
+            return bide.Spawn([("leaf", 3)], then="end")
+
+    async with world(app, store=store_url) as w:
+        run = await w.start("parent")
+        await w.cancel(run.id)
+        status = {info.input: info.status for info in await w.runs(definition="leaf")}
+        assert status == {1: "cancelled", 2: "cancelled", 3: "waiting"}
+        [last] = await w.runs(definition="leaf", status="waiting")
+        await w.signal(last.id, "finish")
+        assert (await w.get(run.id)).status == "cancelled"
+        assert (await w.get(last.id)).status == "completed"
 
 
 async def test_W8_a_join_that_times_out_cancels_its_own_children_and_no_others(store_url: str) -> None:

@@ -14,7 +14,7 @@ import functools
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -22,7 +22,8 @@ from typing import Any, Self
 from bide.core.commands import CancelChildren, Failed, GiveBack, Offer
 from bide.core.moves import join_of
 from bide.core.plan import ANY_NUMBER
-from bide.core.records import RunId, Turn
+from bide.core.records import Chore, RunId, Turn
+from bide.core.requests import SettleChore
 from bide.core.traces import trace_of
 from bide.engine import tracing
 from bide.engine.admission import Listeners
@@ -49,6 +50,7 @@ MOST_UNUSED = 10_000  # of a workspace (S12)
 LOOK_SLOTS = 10  # on offer where nothing is expected to be due: commits that come meanwhile need the others
 FULL_PAUSE = 0.05  # between two looks of an engine that has no free slot
 STUCK_PAUSE = 0.02  # something is due and did not move: a rival has it, or it cannot be done. No reason to spin
+REFUSED_DELAY = timedelta(seconds=10)  # until the children of a run are cancelled again, after one was refused
 UNKNOWN_DEFINITION_DELAY = timedelta(seconds=5)
 LONGEST_UNKNOWN_DEFINITION_DELAY = timedelta(minutes=10)
 STOPPED = timedelta(seconds=15)  # in the middle of a commit: as long as the server itself waits between two statements
@@ -114,6 +116,7 @@ class Engine:
         self._retention_at = 0.0
         self._freed_at = -math.inf
         self._reached: dict[str, RunId] = {}  # the last child of the page that each unfinished chore is at
+        self._refused: set[str] = set()  # of these chores, those on whose way a child could not be cancelled
         self.items = ItemWork(self)
         self.threads = concurrent.futures.ThreadPoolExecutor(self.settings.threads, thread_name_prefix="bide-step")
         self.outbox = Outbox(self)
@@ -350,31 +353,62 @@ class Engine:
         return any(not isinstance(reply, Failed) for reply in done.replies)
 
     async def do_chores(self) -> bool:
-        store = self.runtime.store
-        due = await store.due_chores(CHORES_AT_ONCE)
+        due = await self.runtime.store.due_chores(CHORES_AT_ONCE)
         chores = [chore for chore in due if chore.kind == "cancel_children"]
         began = len(chores) < len(due) and not self._stopping and await self.outbox.tick()
         for chore in chores:
-            # A child whose clean-up takes its time lives on: the next page begins after it, not with it.
-            after = self._reached.get(chore.id)
-            children = await store.live_children(chore.run_id, CHILDREN_AT_ONCE, wait_no=join_of(chore), after=after)
-            is_last = len(children) < CHILDREN_AT_ONCE
-            await self.runtime.committer.submit(
-                CancelChildren(
-                    workspace="",
-                    actor="engine",
-                    chore_id=chore.id,
-                    run_id=chore.run_id,
-                    children=tuple(children),
-                    reason=chore.data,
-                    is_last=is_last,
-                )
-            )
-            if is_last:
-                self._reached.pop(chore.id, None)
-            else:
-                self._reached[chore.id] = children[-1]
+            await self._cancel_page(chore)
         return bool(chores) or began
+
+    async def _cancel_page(self, chore: Chore) -> None:
+        """Cancel the next children of a run. The chore goes with the last page, unless a child on the way was refused:
+        then it comes again later, for nobody else would end that one (D6)."""
+        # A child whose clean-up takes its time lives on: the next page begins after it, not with it.
+        after = self._reached.get(chore.id)
+        children = await self.runtime.store.live_children(
+            chore.run_id, CHILDREN_AT_ONCE, wait_no=join_of(chore), after=after
+        )
+        is_last = len(children) < CHILDREN_AT_ONCE
+        if await self._cancel_children(chore, children, is_last and chore.id not in self._refused) is not None:
+            self._refused.add(chore.id)
+            refusals = await asyncio.gather(*(self._cancel_children(chore, [child], False) for child in children))
+            for child, error in zip(children, refusals, strict=True):
+                if error is not None:
+                    log.error("%s cannot be cancelled with its parent yet", child, exc_info=error)
+        if not is_last:
+            self._reached[chore.id] = children[-1]
+            return
+        self._reached.pop(chore.id, None)
+        if chore.id in self._refused:
+            self._refused.discard(chore.id)
+            await self._put_off(chore)
+
+    async def _cancel_children(self, chore: Chore, children: Sequence[RunId], is_last: bool) -> Exception | None:
+        """What the store refused it for, if it did."""
+        command = CancelChildren(
+            workspace="",
+            actor="engine",
+            chore_id=chore.id,
+            run_id=chore.run_id,
+            children=tuple(children),
+            reason=chore.data,
+            is_last=is_last,
+        )
+        reply = (await self.runtime.committer.submit(command)).reply
+        return reply.error if isinstance(reply, Failed) else None
+
+    async def _put_off(self, chore: Chore) -> None:
+        command = SettleChore(
+            workspace=chore.workspace,
+            actor="engine",
+            run_id=chore.run_id,
+            chore=chore,
+            outcome="again",
+            delay=REFUSED_DELAY,
+        )
+        reply = (await self.runtime.committer.submit(command)).reply
+        if isinstance(reply, Failed):
+            raise reply.error
 
     async def _free_locks(self) -> bool:
         """A worker that is stopped in the middle of a commit must not keep its runs from the others (D6)."""
