@@ -226,6 +226,65 @@ async def test_W5_a_choice_with_a_default_is_chosen_beforehand_and_may_be_left_o
         ]
 
 
+def many(count: int, required: int) -> dict[str, Any]:
+    """A schema of texts, the last of which are required."""
+    names = [f"f{n}" for n in range(count)]
+    return {
+        "type": "object",
+        "required": names[count - required :],
+        "properties": {name: {"type": "string"} for name in names},
+    }
+
+
+async def test_W5_a_form_without_room_for_all_its_fields_says_so_and_how_to_give_the_rest() -> None:
+    """W5: what must be filled in is there, so the form can be sent."""
+    async with world(app) as w:
+        http, path = await opened(w, many(120, 2))
+        page = await http.get(path)
+        assert "20 more fields" in page.text
+        assert "Content-Type: application/json" in page.text
+        filled = {"data.f118": "a", "data.f119": "b", "form": _nonce(page.text)}
+        assert (await http.post(path, data=filled)).status_code == 200
+        [run] = await w.runs()
+        assert await w.result(run.id) == {"f118": "a", "f119": "b"}
+
+
+async def test_W5_where_a_form_has_no_room_for_what_must_be_given_the_page_says_how_to_answer() -> None:
+    """W5: there is no form that nobody could send, and JSON goes to the same address."""
+    async with world(app) as w:
+        http, path = await opened(w, many(120, 101))
+        page = await http.get(path)
+        assert page.status_code == 200
+        assert "form" not in Seen(page.text).tags
+        assert "Content-Type: application/json" in page.text
+        answer = {f"f{n}": "x" for n in range(19, 120)}
+        assert (await http.post(path, json=answer)).status_code == 200
+        [run] = await w.runs()
+        assert await w.result(run.id) == answer
+
+
+async def test_W5_an_empty_group_and_an_empty_list_are_sent_by_a_form_that_is_left_empty() -> None:
+    """W5: what must be there and may be empty needs nothing typed; no browser stands in the way."""
+    text = {"type": "string"}
+    schema = {
+        "type": "object",
+        "required": ["ok", "inner", "tags"],
+        "properties": {
+            "ok": {"type": "boolean"},
+            "inner": {"type": "object", "properties": {"note": text}},
+            "tags": {"type": "array", "items": text},
+        },
+    }
+    async with world(app) as w:
+        http, path = await opened(w, schema)
+        page = (await http.get(path)).text
+        assert page.count(" required") == 2, "the two of yes and no"
+        filled = {"data.ok": "true", "data.inner.note": "", "data.tags": "", "form": _nonce(page)}
+        assert (await http.post(path, data=filled)).status_code == 200
+        [run] = await w.runs()
+        assert await w.result(run.id) == {"ok": True, "inner": {}, "tags": []}
+
+
 def _nonce(page: str) -> str:
     [nonce] = re.findall(r'name="form" value="(\w+)"', page)
     return str(nonce)

@@ -13,8 +13,10 @@ from bide.core.schema import problems, schema_of
 from bide.server.calls import problems_of
 from bide.server.forms import (
     Field,
+    LeftOut,
     answers_untouched,
     form_of,
+    left_out,
     read_form,
     say_what_cannot_be_kept,
     say_what_to_choose,
@@ -185,6 +187,78 @@ def test_boxes_that_may_be_left_out_and_have_no_default_are_left_out() -> None:
     assert read_form(schema, {}) == {}
     assert read_form(schema, {"data.in.more": ['"b"']}) == {"in": {"boxes": [], "more": ["b"]}}
     assert read_form({**schema, "required": ["boxes"]}, {}) == {"boxes": []}
+
+
+def test_a_group_that_must_be_there_may_be_empty_where_nothing_in_it_must() -> None:
+    """W5: JSON may be `{}`, so the form may be left as it is; what is missing in another is said beside its field."""
+    inner = {"type": "object", "properties": {"note": TEXT, "more": {"type": "object", "properties": {"x": TEXT}}}}
+    whole = {"type": "object", "required": ["ok", "in"], "properties": {"ok": {"type": "boolean"}, "in": inner}}
+    read = read_form(whole, {"data.ok": ["true"], "data.in.note": [""], "data.in.more.x": [""]})
+    assert read == {"ok": True, "in": {}}
+    assert not problems(whole, msgspec.json.encode(read).decode())
+    assert not answers_untouched(whole)
+    assert answers_untouched({**whole, "required": ["in"]}), "T17: then a box must be ticked"
+
+    inner["required"] = ["note"]
+    filled = {"data.ok": ["true"], "data.in.note": [""]}
+    wrong = problems(whole, msgspec.json.encode(read_form(whole, filled)).decode())
+    fields = form_of(whole, filled)
+    assert with_errors(fields, problems_of(tuple(wrong)))
+    assert [field.error for field in fields[1].fields] == ["Please fill this in.", ""]
+
+
+@pytest.mark.parametrize("items", [TEXT, {"type": "integer"}])
+def test_a_list_that_must_be_there_may_be_empty_unless_so_many_must_be_in_it(items: dict[str, Any]) -> None:
+    """W5: a browser lets nobody leave a field empty that is marked as required, and the page says that it may be."""
+    tags: dict[str, Any] = {"type": "array", "items": items}
+    whole = {"type": "object", "required": ["tags"], "properties": {"tags": tags}}
+    [field] = form_of(whole)
+    assert (field.required, field.is_optional, field.hint) == (False, False, "One per line, or none")
+    for text in ("", " \r\n"):
+        read = read_form(whole, {"data.tags": [text]})
+        assert read == {"tags": []}
+        assert not problems(whole, msgspec.json.encode(read).decode())
+    assert read_form(tags, {"data": [""]}) == []
+    assert answers_untouched(whole), "T17: then a box must be ticked"
+    assert read_form({**whole, "required": []}, {"data.tags": [""]}) == {}
+
+    tags["minItems"] = 1
+    [field] = form_of(whole)
+    assert (field.required, field.hint) == (True, "One per line")
+    assert read_form(whole, {"data.tags": [""]}) == {}
+
+
+def of_many(count: int, required: list[str]) -> dict[str, Any]:
+    return {"type": "object", "required": required, "properties": {f"f{n}": TEXT for n in range(count)}}
+
+
+def test_what_must_be_filled_in_comes_before_what_may_where_a_form_has_no_room_for_all() -> None:
+    """W5: in the order of the schema; and it is known how many fields are not shown."""
+    whole = of_many(130, ["f120", "f129"])
+    fields = form_of(whole)
+    assert [field.label for field in fields if field.required] == ["F120", "F129"]
+    assert [field.label for field in fields] == [*(f"F{n}" for n in range(98)), "F120", "F129"]
+    assert left_out(whole) == LeftOut(30, is_needed=False)
+    read = read_form(whole, {"data.f120": ["a"], "data.f129": ["b"], "data.f98": ["not shown"]})
+    assert read == {"f120": "a", "f129": "b"}
+    assert left_out(of_many(100, [])) == LeftOut(0, is_needed=False)
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_needed"),
+    [
+        (of_many(101, [f"f{n}" for n in range(101)]), True),
+        ({"type": "object", "properties": {"in": of_many(101, [f"f{n}" for n in range(101)])}}, False),
+        (
+            {"type": "object", "required": ["in"], "properties": {"in": of_many(101, [f"f{n}" for n in range(101)])}},
+            True,
+        ),
+        ({"type": "object", "properties": {f"in{n}": of_many(10, []) for n in range(100)}}, True),
+    ],
+)
+def test_it_is_known_whether_a_form_can_be_an_answer_at_all(schema: dict[str, Any], is_needed: bool) -> None:
+    """W5: what must be there has to be shown, and a form of more fields than are read is none."""
+    assert left_out(schema).is_needed is is_needed
 
 
 def test_boxes_are_shown_also_where_what_to_choose_from_is_defined_elsewhere() -> None:

@@ -19,7 +19,7 @@ from playwright.async_api import Browser, Dialog, Page, async_playwright, expect
 import bide
 from bide.testing import world
 from bide.testing.world import World
-from tests.server.test_form_pages import INJECTED, ODD_NAMES, injected
+from tests.server.test_form_pages import INJECTED, ODD_NAMES, injected, many
 from tests.support.doors import served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -81,6 +81,8 @@ async def anything(step: bide.Step, name: str) -> Any:
 TITLE = " ".join(INJECTED)
 SCHEMAS: dict[str, dict[str, Any]] = {
     "odd names": ODD_NAMES,
+    "many fields": many(120, 2),
+    "too many fields": many(120, 101),
     "injected": {
         "type": "object",
         "required": [f"group {n}" for n in range(len(INJECTED))],
@@ -310,6 +312,8 @@ async def test_every_page_has_its_picture(desk: Desk, width: int, tmp_path: Path
     _, link = await desk.asked(f"pictures at {width}")
     _, open_link = await desk.asked(f"more pictures at {width}", "anything")
     _, odd_link = await desk.asked("odd names", "odd")
+    _, many_link = await desk.asked("many fields", "odd")
+    _, too_many_link = await desk.asked("too many fields", "odd")
 
     async def picture(page: Page, name: str) -> None:
         assert await page.screenshot(path=folder / f"{name}-{width}.png", full_page=True)
@@ -333,5 +337,9 @@ async def test_every_page_has_its_picture(desk: Desk, width: int, tmp_path: Path
         await picture(page, "anything")
         await page.goto(odd_link)
         await picture(page, "odd-names")
+        await page.goto(many_link)
+        await picture(page, "many-fields")
+        await page.goto(too_many_link)
+        await picture(page, "too-many-fields")
         await page.goto(f"{link.partition('/resume')[0]}/docs")
         await picture(page, "docs")

@@ -15,7 +15,8 @@ from bide.server.advice import advice, hint, refused
 from bide.server.advice import missing as missing_advice
 from bide.server.problems import FieldError
 
-MOST_FIELDS = 100
+MOST_FIELDS = 100  # of one group
+MOST_SENT = 1000  # that are read of a form at all
 DEEPEST = 4
 LONG_TEXT = 200  # from this length on a text gets several lines
 _LONGEST_CHARACTER = 6  # bytes of one as JSON writes it; how much may come at all was looked at before
@@ -61,11 +62,54 @@ def _fields(
     schema: Any, root: Any, name: str, path: str, filled: Mapping[str, Sequence[str]] | None, depth: int
 ) -> list[Field]:
     required = schema.get("required", ())
-    named = list(schema.get("properties", {}).items())[:MOST_FIELDS]
     return [
         _field(_inside(name, key), f"{path}.{key}", key, inner, root, key in required, filled, depth)
-        for key, inner in named
+        for key, inner in _shown(schema)
     ]
+
+
+def _shown(schema: Any) -> list[tuple[str, Any]]:
+    """The properties that there is room for, in their order; those that must be there before those that may."""
+    named, required = list(schema.get("properties", {}).items()), schema.get("required", ())
+    first = {key for key, _ in sorted(named, key=lambda each: each[0] not in required)[:MOST_FIELDS]}
+    return [(key, inner) for key, inner in named if key in first]
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """What a form has no room for."""
+
+    count: int
+    is_needed: bool  # so that what is sent of the form is no answer
+
+
+def left_out(schema: Any) -> LeftOut:
+    root = schema if isinstance(schema, dict) else {}
+    top = _resolved(root, root)
+    found = _left_out(top, root, 0) if _kind(top, root) == "group" else LeftOut(0, is_needed=False)
+    besides = 2  # what shows that the form is ours, and the box that confirms it
+    is_read = _most_sent(form_of(schema)) + besides <= MOST_SENT
+    return found if is_read else LeftOut(found.count, is_needed=True)
+
+
+def _left_out(schema: Any, root: Any, depth: int) -> LeftOut:
+    shown, required = dict(_shown(schema)), schema.get("required", ())
+    missing = [key for key in schema["properties"] if key not in shown]
+    count, is_needed = len(missing), any(key in required for key in missing)
+    for key, inner in shown.items():
+        inside = _resolved(inner, root)
+        if _kind(inside, root) == "group" and depth < DEEPEST:
+            found = _left_out(inside, root, depth + 1)
+            count += found.count
+            is_needed |= found.is_needed and key in required and not inside.get("nullable")
+    return LeftOut(count, is_needed=is_needed)
+
+
+def _most_sent(fields: Sequence[Field]) -> int:
+    """How many fields a browser sends at most. One of boxes is sent as often as one is ticked."""
+    return sum(
+        _most_sent(field.fields) if field.kind == "group" else len(field.options) if field.kind == "choices" else 1
+        for field in fields
+    )
 
 
 def _inside(name: str, key: str) -> str:
@@ -113,6 +157,8 @@ def _field(
     if kind == "lines":
         items = _resolved(schema.get("items", {}), root)
         field.line_advice = advice("number" if items.get("type") in NUMBERS else "text", items)
+        if field.required and _may_be_empty(schema):
+            field.required, field.hint = False, f"{field.hint}, or none"
     if kind == "group":
         field.fields = _fields(schema, root, name, path, filled, depth + 1)
         if not field.required and not _is_begun(name, filled):  # it may be left out as a whole, and not in half
@@ -143,6 +189,10 @@ def _title(schema: Any) -> str | None:
         if isinstance(found, dict) and isinstance(found.get("title"), str):
             return str(found["title"])
     return None
+
+
+def _may_be_empty(schema: Mapping[str, Any]) -> bool:
+    return not schema.get("minItems")
 
 
 def _is_begun(name: str, filled: Mapping[str, Sequence[str]] | None) -> bool:
@@ -302,7 +352,7 @@ def read_form(schema: Any, filled: Mapping[str, Sequence[str]]) -> Any:
 def _read_group(schema: Any, root: Any, name: str, filled: Mapping[str, Sequence[str]], depth: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     required = schema.get("required", ())
-    for key, inner in list(schema.get("properties", {}).items())[:MOST_FIELDS]:
+    for key, inner in _shown(schema):
         resolved = _resolved(inner, root)
         is_needed = key in required and not resolved.get("nullable")
         value = _read(resolved, root, _inside(name, key), is_needed, filled, depth)
@@ -321,13 +371,15 @@ def _read(
     if kind == "group" and depth < DEEPEST:
         if not required and not _is_begun(name, filled):
             return UNSET
-        return _read_group(schema, root, name, filled, depth + 1) or UNSET
+        return _read_group(schema, root, name, filled, depth + 1) or ({} if required else UNSET)
     given = [text for text in filled.get(name, ()) if text != ""]
     if kind == "choices":
         if not given and not required and not schema.get("default"):
             return UNSET  # boxes that were ticked beforehand were emptied; others were left alone
         options = {_json(option): option for option in _resolved(schema.get("items", {}), root).get("enum", ())}
         return [options.get(text, text) for text in given]
+    if kind == "lines" and not given and required and _may_be_empty(schema):
+        return []
     if not given:
         return UNSET
     text = given[0].replace("\r\n", "\n")

@@ -24,8 +24,10 @@ from bide.errors import BadInput, BadSignature, Forbidden, PayloadTooLarge, TooM
 from bide.server.bodies import ENVELOPE, header, media_type, parse_json, read_body
 from bide.server.calls import Answer, Call, Endpoint, client_of, problems_of
 from bide.server.forms import (
+    MOST_SENT,
     answers_untouched,
     form_of,
+    left_out,
     read_form,
     say_what_cannot_be_kept,
     say_what_to_choose,
@@ -56,6 +58,8 @@ TOLD = {
     "failed": "This was closed before an answer came. Please ask whoever sent you the link what to do now.",
     "cancelled": "This answer is not needed any more. There is nothing left to do.",
 }
+BY_JSON = "to the address of this page, with POST and Content-Type: application/json."
+TOO_MANY = f"This asks for more than fits on a page, so there is no form. The answer can be sent as JSON: {BY_JSON}"
 TOO_LONG = "Your answer is too long. Please go back and shorten it."
 BROKEN = "It may have been cut off or be too old. Copy the whole link, or ask whoever sent it to you for a new one."
 
@@ -300,10 +304,11 @@ def _reply(call: Call, standing: Standing, receipt: Receipt, filled: Mapping[str
 def _filled(raw: bytes) -> dict[str, list[str]]:
     try:
         return parse_qs(
-            raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=1000, strict_parsing=False
+            raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MOST_SENT, strict_parsing=False
         )
     except ValueError:
-        raise Refusal(400, "bad_form", "the form cannot be read; send it as UTF-8 with at most 1,000 fields") from None
+        detail = f"the form cannot be read; send it as UTF-8 with at most {MOST_SENT:,} fields"
+        raise Refusal(400, "bad_form", detail) from None
 
 
 def _check_page(call: Call, filled: Mapping[str, Sequence[str]]) -> None:
@@ -341,6 +346,9 @@ def _title(standing: Standing) -> str:
 
 
 def _form(call: Call, standing: Standing, fields: Any, status: int = 200, message: str = "") -> Any:
+    rest = left_out(standing.details.get("schema"))
+    if rest.is_needed:
+        return _said(status, _title(standing), TOO_MANY, "calm")
     deadline = standing.wait.deadline if standing.wait is not None else None
     return page(
         "resume.html",
@@ -352,8 +360,17 @@ def _form(call: Call, standing: Standing, fields: Any, status: int = 200, messag
         fields=fields,
         deadline=f"{deadline.day} {deadline:%B %Y, %H:%M} UTC" if deadline is not None else None,
         nonce=_nonce(call),
+        rest=_rest(rest.count),
         confirm=answers_untouched(standing.details.get("schema")),
     )
+
+
+def _rest(count: int) -> str:
+    if not count:
+        return ""
+    more = f"There are {count:,} more fields, all optional, than fit"
+    more = more if count > 1 else "There is 1 more field, which is optional, than fits"
+    return f"{more} on this page. To fill in all, send the whole answer as JSON instead: {BY_JSON}"
 
 
 def _said(status: int, title: str, message: str, tone: Tone = "bad", *, headers: Sequence[tuple[str, str]] = ()) -> Any:
@@ -367,6 +384,7 @@ def _said(status: int, title: str, message: str, tone: Tone = "bad", *, headers:
         fields=None,
         deadline=None,
         nonce="",
+        rest="",
         confirm=False,
     )
     said.headers.update(dict(headers))
