@@ -146,6 +146,32 @@ def test_U8_the_same_answer_twice_in_one_batch_is_a_duplicate_and_another_a_conf
     assert [kept.reason for kept in view.changes.unused] == ["already_completed"]
 
 
+def test_S12_an_answer_under_the_dedup_key_of_another_is_kept() -> None:
+    view = asked()
+    told = decide_all(view, [answer(YES, dedup_key="k"), answer(NO, dedup_key="k")])
+    assert [said(reply) for reply in told] == ["woke", "conflict"]
+    assert [(kept.payload, kept.reason) for kept in view.changes.unused] == [(NO, "dedup_conflict")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "cause", "outcome", "reason"),
+    [
+        ("signals", "cancelled", "operator", "no_target", "cancelled"),
+        ("signals", "timed_out", "timeout", "late", "timed_out"),
+        ("signal", "cancelled", "operator", "no_target", "not_found"),
+        ("sleep", "waiting", None, "invalid", "invalid_payload"),
+    ],
+)
+def test_S12_an_answer_that_a_wait_cannot_take_is_kept(
+    kind: Any, status: Any, cause: str | None, outcome: str, reason: str
+) -> None:
+    names = () if kind == "sleep" else ("go",)
+    view = view_of(parked(), waiting_for(*names, kind=kind, status=status, cause=cause))
+    [reply] = decide_all(view, [answer(item=None, target="wait_1_1")])
+    assert said(reply) == outcome
+    assert [(kept.run_id, kept.target, kept.reason) for kept in view.changes.unused] == [(RUN, "wait_1_1", reason)]
+
+
 def test_law1_an_answer_and_a_withdrawal_by_the_body_meet_in_either_order() -> None:
     withdraw = CommitTurn(
         workspace="default", run_id=RUN, parent_id=None, epoch=1, commits=0, move=Hold(), withdraws=(1,)

@@ -163,6 +163,8 @@ async def test_S11_signal_many_delivers_all_or_none(store_url: str) -> None:
             [bide.SignalTo(one.id, "note"), bide.SignalTo(two.id, "paid", {"amount": "x"})], check=False
         )
         assert [receipt.outcome for receipt in receipts] == ["ignored", "invalid"]
+        kept = sorted((arrival.target, arrival.reason) for arrival in await w.unused())
+        assert kept == [("nobody", "not_found"), (two.id, "invalid_payload")], "S12: those for which they were refused"
         assert [(await w.get(run.id)).status for run in (one, two)] == ["waiting", "waiting"]
         assert await w.inbox(one.id) == []
         receipts = await w.signal_many([bide.SignalTo(one.id, "note"), bide.SignalTo(two.id, paid, Payment(amount=2))])

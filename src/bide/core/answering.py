@@ -50,6 +50,8 @@ def answer(draft: Draft, command: Answer) -> Reply:
         return Receipt(outcome="no_target", reason="not_found")
     earlier = admitted_before(draft, command)
     if earlier is not None:
+        if earlier.outcome == "conflict":
+            keep(draft, command, run, wait, "dedup_conflict")
         return earlier
     if wait.kind == "request":
         item = command.item or 0
@@ -231,11 +233,12 @@ def _answer_wait(draft: Draft, command: Answer, run: Run, wait: Wait) -> Reply:
         return _signal(draft, command, run, wait)
     reason = _takes_none(wait.id, wait.kind, wait.names)
     if reason is not None:
+        keep(draft, command, run, wait, "invalid_payload")
         return Receipt(outcome="invalid", run_id=run.id, wait_id=wait.id, reason=reason, problems=(reason,))
     receipt = _stand_in(draft, command, run, wait) if wait.kind == "event" else _complete(draft, command, run, wait)
     if receipt.outcome == "woke":
         remember(draft, command, run.id)
-    elif receipt.outcome in ("late", "invalid"):
+    elif receipt.outcome in ("late", "invalid", "no_target"):
         keep(draft, command, run, wait, "invalid_payload" if receipt.outcome == "invalid" else receipt.reason or "")
     return receipt
 
@@ -259,7 +262,9 @@ def _stand_in(draft: Draft, command: Answer, run: Run, wait: Wait) -> Receipt:
 def _signal(draft: Draft, command: Answer, run: Run, wait: Wait) -> Receipt:
     if wait.status not in OPEN_WAIT:
         if wait.status == "cancelled":
-            return Receipt(outcome="no_target", reason=interactions.why_cancelled(wait))
+            reason = interactions.why_cancelled(wait)
+            keep(draft, command, run, wait, reason)
+            return Receipt(outcome="no_target", reason=reason)
         keep(draft, command, run, wait, LATE[wait.status])
         return Receipt(outcome="late", run_id=run.id, wait_id=wait.id, reason=LATE[wait.status])
     signal = Deliver(

@@ -81,6 +81,8 @@ def decide_all(view: View, commands: Sequence[AnyCommand]) -> list[Reply]:
             continue
         if _counts(reply):
             view.take(draft)
+        elif isinstance(reply, Receipts):
+            view.changes.unused.extend(draft.unused)  # those of them for which it was refused (S12)
         replies.append(reply)
     return replies
 
