@@ -22,7 +22,7 @@ TIMES_DBOS = 40  # the least that is asked of bide
 WORKFLOW_TIMES_DBOS = 30  # and of its workflows, which replay
 LONGEST_SECONDS = 300
 PARKED_FIRST = "--parked-first"
-BIDE_SETTINGS = ("500:500", "1000:1000", "2000:1000")  # concurrency and batch
+BIDE_SETTINGS = ("1000:1000", "2000:1000", "4000:500")  # concurrency and batch
 DBOS_CONCURRENCIES: dict[Kind, tuple[str, ...]] = {"sqlite": ("2", "4"), "postgres": ("8", "16")}
 DBOS_SCRIPT = Path(__file__).parent / "peers" / "dbos_cycle.py"
 
