@@ -174,6 +174,45 @@ async def test_W8_a_run_that_never_began_is_told_at_its_first_await(store_url: s
         assert log == []
 
 
+async def test_W8_children_are_cancelled_when_the_clean_up_of_their_parent_begins(store_url: str) -> None:
+    """W8: they do not work on while it takes its time. A child of the clean-up itself is none of those."""
+    app, log = bide.App(), list[str]()
+
+    @app.workflow("child")
+    async def child(step: bide.Step, name: str) -> str:
+        await step.sleep("nap", "5m")
+        return await step.run("work", note, f"{name} worked")
+
+    def note(what: str) -> str:
+        log.append(what)
+        return what
+
+    @app.workflow("parent", on_cancel="raise")
+    async def parent(step: bide.Step) -> Any:
+        try:
+            return await asyncio.gather(step.invoke("a", child, "a"), step.invoke("b", child, "b"))
+        except bide.Cancelled:
+            await step.invoke("undo", child, "undo")
+            await step.run("end", note, "cleaned up")
+            raise
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("parent")
+        await there.cancel(run.id, reason="enough")
+        children = {info.input: info for info in await there.runs(definition="child")}
+        assert {name: info.status for name, info in children.items()} == {
+            "a": "cancelled",
+            "b": "cancelled",
+            "undo": "waiting",
+        }
+        assert (await there.get(run.id)).status == "waiting"
+        [entry] = [entry for entry in await there.ledger(children["a"].id) if entry.name == "run_cancelled"]
+        assert entry.data["reason"] == f"parent {run.id} was cancelled"
+        await there.advance("1h")
+        assert (await there.get(run.id)).status == "cancelled"
+        assert log == ["undo worked", "cleaned up"]
+
+
 def test_W8_a_wrong_way_to_cancel_is_refused_at_registration() -> None:
     for options in ({"on_cancel": "maybe"}, {"cancel_grace": "soon"}):
         with pytest.raises(bide.BadDefinition):

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from bide.core.batch import View
 from bide.core.commands import AnyCommand, Cancelled, Committed, Done, GiveBack, Move, Receipt, Reply, Stale
 from bide.core.decide import decide_all
+from bide.core.moves import join_of
 from bide.core.records import FINAL, Run, RunError, Wait
 from tests.support.decisions import (
     HOUR,
@@ -293,6 +294,17 @@ def test_D3_a_claim_from_before_a_clean_up_commits_nothing() -> None:
     _, committed = decide(view, cancel(), commit(end()))
     assert committed == Stale(RUN)
     assert (view.runs[RUN].status, view.runs[RUN].step) == ("ready", "on_cancel")
+
+
+def test_W8_a_clean_up_leaves_a_chore_for_the_children_of_each_open_join() -> None:
+    """Of the joins, not of the run: the clean-up may have children of its own."""
+    run = running(cleanup_seconds=60.0, wait_no=3, open_waits=(1, 2, 3), has_children=True)
+    joins = [waiting_for(no=no, kind="children", expected=1) for no in (1, 3)]
+    view = view_of(run, waiting_for("go", no=2), *joins)
+    decide(view, cancel())
+    chores = [chore for chore in view.changes.chores.values() if chore is not None]
+    assert [(chore.kind, join_of(chore)) for chore in chores] == [("cancel_children", 1), ("cancel_children", 3)]
+    assert {wait.status for wait in view.waits.values()} == {"cancelled"}
 
 
 def test_W8_whatever_a_clean_up_says_the_run_ends_cancelled() -> None:

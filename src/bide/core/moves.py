@@ -316,6 +316,8 @@ def begin_cleanup(draft: Draft, run: Run, reason: str, grace: timedelta) -> Run:
     """Close what is open and let the definition's clean-up run; a claim from before it is void (W8)."""
     for wait in draft.open_waits(run):
         run = close_wait(draft, run, wait, "cancelled", "run cancelled")
+        if wait.kind == "children":  # join by join: the clean-up may have children of its own
+            cancel_later(draft, run.id, f"parent {run.id} was cancelled", wait.no)
     until = deadline_after(draft.now, grace)
     draft.timers[(run.id, 0)] = Timer(run_id=run.id, no=0, due_at=until)
     run = replace(
