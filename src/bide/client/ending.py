@@ -9,7 +9,7 @@ from bide.authoring.machine import encode
 from bide.client.door import Door, duration
 from bide.core.commands import Cancel, Cancelled, Start, Unknown
 from bide.core.durations import Duration
-from bide.core.records import FINAL, RunId
+from bide.core.records import FINAL, RunId, RunStatus
 from bide.core.records import Run as RunRow
 from bide.errors import RunIsFinal, RunNotFound, RunTimeoutError
 from bide.views import result_of
@@ -60,6 +60,10 @@ class Ending(Door):
 
     async def cancel(self, run_id: str, *, reason: str = "", force: bool = False) -> None:
         """Cancel a run. Raises `RunNotFound`, and `RunIsFinal` where it has ended otherwise."""
+        await self._cancel(run_id, reason, force)
+
+    async def _cancel(self, run_id: str, reason: str, force: bool) -> RunStatus:
+        """The same; gives the status that the run has then."""
         if not is_name(run_id):
             raise RunNotFound(run_id)
         runtime = await self._open()
@@ -72,3 +76,4 @@ class Ending(Door):
         assert isinstance(reply, Cancelled)
         if reply.already_final and reply.run.status != "cancelled":
             raise RunIsFinal(run_id, reply.run.status)
+        return reply.run.status

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Generic, Protocol, TypeVar, overload
 
+from msgspec.structs import replace
+
 from bide.authoring.signals import Signal
 from bide.core.commands import Receipt
 from bide.core.durations import Duration
 from bide.core.records import FINAL, RunStatus
 from bide.core.records import Run as RunRow
+from bide.errors import BideError
 from bide.views import RunInfo, result_of, run_info
 
 T = TypeVar("T")
@@ -24,7 +27,7 @@ class Reach(Protocol):
 
     async def signal(self, target: str, signal: Any, payload: Any = None, dedup_key: str | None = None) -> Receipt: ...
 
-    async def cancel(self, run_id: str, *, reason: str = "", force: bool = False) -> None: ...
+    async def _cancel(self, run_id: str, reason: str, force: bool) -> RunStatus: ...
 
 
 class Run(Generic[T]):
@@ -77,8 +80,11 @@ class Run(Generic[T]):
         return await self._client.signal(self.id, signal, payload, dedup_key)
 
     async def cancel(self, reason: str = "", *, force: bool = False) -> None:
-        await self._client.cancel(self.id, reason=reason, force=force)
-        await self.refresh()
+        status = await self._client._cancel(self.id, reason, force)
+        try:
+            await self.refresh()
+        except BideError:  # it is done, whether or not the run can be looked at
+            self._row = replace(self._row, status=status)
 
     def _through(self, client: Reach) -> Run[T]:
         """The same run, reached by another client."""

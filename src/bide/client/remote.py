@@ -155,6 +155,7 @@ class RemoteClient:
         query: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         about: str = "",
+        most_tries: int = TRIES,
     ) -> Any:
         """The answer as *type_*. Raises the error that the server names; *about* is the id that it is about."""
         headers, content = tracing.current_headers(), None
@@ -178,7 +179,7 @@ class RemoteClient:
             try:
                 response = await http.send(request)
             except self._silence as error:
-                if tries == TRIES:
+                if tries == most_tries:
                     why = str(error) or type(error).__name__
                     raise Server(f"{self.url} does not answer: {why}; is that where `bide serve` runs?") from error
             except self._garbage as error:  # it says that it is packed, and cannot be unpacked
@@ -189,7 +190,7 @@ class RemoteClient:
                 self._told_at = _date(response.headers.get("date")) or self._told_at
                 if response.status_code < 300:
                     return _read(response, type_, self.url)
-                if response.status_code not in AGAIN or tries == TRIES:
+                if response.status_code not in AGAIN or tries == most_tries:
                     raise error_of(response.status_code, response.content, self.url, about)
                 pause = max(pause, self._asked_pause(response.headers.get("retry-after")))
             await asyncio.sleep(min(pause, LONGEST_PAUSE) * (0.5 + self._ports.random()))
@@ -236,10 +237,7 @@ class RemoteClient:
         body = {"definition": definition_name(definition), "input": input, **_given(options)}
         started = await self._call("POST", "/v1/runs", _Started, body)
         returns = getattr(definition, "returns", Any)
-        try:
-            row = await self._find(started.id)
-        except errors.Forbidden:  # a key that may start runs need not be one that may look at them
-            row = _begun(started, input, tags)
+        row = await self._look(_begun(started, input, tags))
         return Run(self, row, returns if row.definition == body["definition"] else Any)
 
     async def start_or_signal(
@@ -393,13 +391,18 @@ class RemoteClient:
     # ------------------------------------------------------------ ending
 
     async def cancel(self, run_id: str, *, reason: str = "", force: bool = False) -> None:
+        await self._cancel(run_id, reason, force)
+
+    async def _cancel(self, run_id: str, reason: str, force: bool) -> RunStatus:
         body = {"reason": reason, "force": force}
-        await self._call("POST", _run(run_id, "/cancel"), _Named, body, about=run_id)
+        cancelled: _State = await self._call("POST", _run(run_id, "/cancel"), _State, body, about=run_id)
+        return cancelled.status
 
     async def retry(self, run_id: str, *, from_step: str | None = None) -> Run[Any]:
         body = {"from_step": from_step} if from_step is not None else {}
-        going_on = await self._call("POST", _run(run_id, "/retry"), _Named, body, about=run_id)
-        return Run(self, await self._find(going_on.id))
+        going_on: _State = await self._call("POST", _run(run_id, "/retry"), _State, body, about=run_id)
+        told = _Started(going_on.id, "", "", going_on.status, None, await self.now())
+        return Run(self, await self._look(_begun(told, None, None)))
 
     async def result(self, run_id: str, *, timeout: Duration | None = None) -> Any:
         return result_of(await self._end(run_id, timeout, look_first=True))
@@ -426,6 +429,17 @@ class RemoteClient:
 
     async def _find(self, run_id: str) -> RunRow:
         return _row(await self.get(run_id))
+
+    async def _look(self, told: RunRow) -> RunRow:
+        """The run that goes on after a call, as it is now; as it was *told* where it cannot be looked at.
+
+        The call is done: whoever heard of an error would make it again. And a key that may start runs need not be one
+        that may look at them.
+        """
+        try:
+            return _row(await self._call("GET", _run(told.id), RunInfo, most_tries=1))
+        except BideError:
+            return told
 
     async def get(self, run_id: str) -> RunInfo:
         info: RunInfo = await self._call("GET", _run(run_id), RunInfo, about=run_id)
@@ -675,8 +689,9 @@ class _Connections(NamedTuple):
     home: _Home  # the process and the event loop that they were opened in
 
 
-class _Named(msgspec.Struct):
+class _State(msgspec.Struct):
     id: str
+    status: RunStatus
 
 
 class _Started(msgspec.Struct):
@@ -825,7 +840,7 @@ def _dead_letter(id: str, part: str) -> str:
 
 
 def _begun(started: _Started, input: Any, tags: Any) -> RunRow:
-    """What is known of a run by who started it and may not look."""
+    """What is known of a run by who started it and cannot look."""
     return RunRow(
         workspace="",
         id=RunId(started.id),

@@ -15,7 +15,7 @@ from bide.client.operating import UNCHANGED, Where
 from bide.client.starting import StartOptions
 from bide.core.commands import EventReceipt, Receipt
 from bide.core.durations import Duration, Timeout
-from bide.core.records import FINAL
+from bide.core.records import FINAL, RunStatus
 from bide.core.records import Run as RunRow
 from bide.errors import RunTimeoutError
 from bide.views import InteractionInfo, SignalTo, WaitInfo, WaitsChanged, result_of
@@ -133,6 +133,9 @@ class Calls(ABC):
         Time stands still while somebody waits, so it is the same with every *timeout*.
         """
         return result_of(await self._end(run_id, timeout))
+
+    async def _cancel(self, run_id: str, reason: str, force: bool) -> RunStatus:
+        return await self._settled(self._client._cancel(run_id, reason, force), True)
 
     async def _find(self, run_id: str) -> RunRow:
         return await self._client._find(run_id)
