@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bide.core.commands import AnyCommand, Committed, CommitTurn, Offer, Reply
+from bide.core.commands import AnyCommand, Committed, CommitTurn, Failed, Offer, Reply
 from bide.core.plan import may_wake
 from bide.core.records import Run, RunId, Turn
 from bide.engine.figures import Figures
@@ -149,8 +149,7 @@ class Committer:
             answers.append((future, Answer(reply, turn)))
         self.settle_offer(offer, turns)
         for future, answer in answers:
-            if not future.done():
-                future.set_result(answer)
+            _give(future, answer)
         for listener in self.listeners:
             try:
                 listener(done)
@@ -166,6 +165,17 @@ def _of_claim(run: Run, turns: dict[RunId, Turn]) -> Turn | None:
 
 def _run_of(command: AnyCommand) -> RunId | None:
     return getattr(command, "run_id", None)
+
+
+def _give(future: asyncio.Future[Answer], answer: Answer) -> None:
+    """A store that has applied a part of a batch tells of an outage in its replies: to callers it is one all the same,
+    and what they know must not be lost."""
+    if future.done():
+        return
+    if isinstance(answer.reply, Failed) and isinstance(answer.reply.error, StoreUnavailable):
+        future.set_exception(answer.reply.error)
+    else:
+        future.set_result(answer)
 
 
 def _end(waiter: asyncio.Future[None]) -> None:
