@@ -76,6 +76,20 @@ def outcomes(replies: list[Any]) -> list[str]:
 # ---------------------------------------------------------------- an answer and others
 
 
+@pytest.mark.parametrize(("by", "actor", "outcome"), [
+    (None, "link", "woke"),
+    (None, "key:7", "denied"),
+    ("bob", "key:7", "denied"),
+    ("ann", "key:7", "woke"),
+])  # fmt: skip
+def test_W11_who_has_the_link_needs_no_name_and_others_do(by: str | None, actor: str, outcome: str) -> None:
+    """W9, W11: the link is itself the permission, also after the wait was handed to somebody else."""
+    there = view(parked(), wait(details='{"callback":true,"assignee":"ann","group":"ops"}'))
+    [reply] = decide_all(there, [answer(by=by, actor=actor)])
+    assert (reply.outcome if isinstance(reply, Receipt) else "denied") == outcome
+    assert (there.runs[RUN].status == "ready") == (outcome == "woke")
+
+
 def test_D5_an_answer_before_the_timeout_wins_and_the_timer_does_nothing() -> None:
     there = view(parked(), wait(due_in=PAST))
     decide_all(there, [answer(), fire()])

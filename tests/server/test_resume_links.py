@@ -114,6 +114,30 @@ async def test_the_time_counts_from_the_await_and_a_link_dies_with_its_run(store
         assert "nobody waits" in dead.json()["detail"]
 
 
+async def test_W9_a_link_works_on_after_its_wait_was_escalated_or_assigned(store_url: str) -> None:
+    """W9, W11: the link is itself the permission. Without it, who answers has to be of the group."""
+    slow = bide.App("slow")
+    sent: list[str] = []
+
+    @slow.workflow("slow")
+    async def wait_long(step: bide.Step, assignee: str | None) -> Any:
+        cb = await step.callback("cb", timeout="1d", assignee=assignee, escalate={"1h": "group:ops"})
+        await step.run("send", sent.append, urlsplit(cb.url).path)
+        return await cb
+
+    async with world(slow, store_url) as w:
+        runs = [await w.start("slow", assignee) for assignee in (None, "ann")]
+        early = await anonymous(w).post(sent[1], json=1)
+        await w.advance("2h")
+        [wait] = await w.waits(run_id=runs[0].id)
+        assert wait.details["group"] == "ops"
+        with pytest.raises(bide.Forbidden):
+            await w.complete(wait.names[0], 2)
+        late = await anonymous(w).post(sent[0], json=3)
+        assert [(answer.status_code, answer.json()["outcome"]) for answer in (early, late)] == [(200, "woke")] * 2
+        assert [await w.result(run.id) for run in runs] == [3, 1]
+
+
 async def test_T05_the_link_of_a_run_that_ended_without_waiting_for_it_is_410(store_url: str) -> None:
     """T05: whether it came to an end or failed; who follows the link is told that there is nothing left to do."""
     hasty = bide.App("hasty", store="memory://")

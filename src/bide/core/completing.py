@@ -16,6 +16,7 @@ from bide.core.people import admitted_before, deny, remember, why_not
 from bide.core.records import NO_RUN, OPEN_WAIT, Name, Run, Unused, Wait
 from bide.core.schema import problems
 
+BY_LINK = "link"  # who acts where a resume link was followed
 LATE = {"completed": "already_completed", "timed_out": "timed_out", "failed": "already_completed"}
 
 
@@ -53,7 +54,7 @@ def _complete(draft: Draft, command: Complete) -> Reply:
         return hold(draft, command, name)
     if command.only_run is not None and command.only_run != run.id:
         return Receipt(outcome="no_target", reason="not_found")
-    reason = _why_not(wait, command.by, command.groups)
+    reason = _why_not(wait, command.actor, command.by, command.groups)
     if reason is not None and wait.status != "cancelled":
         return deny(draft, run, wait, command.by, reason)
     if wait.status not in OPEN_WAIT:
@@ -82,7 +83,7 @@ def take_held(draft: Draft, run: Run, wait: Wait, name: Name) -> Run:
         return run
     own = draft.actor, draft.verdict, draft.reason, draft.incoming
     draft.actor, draft.verdict, draft.reason, draft.incoming = held.actor, held.verdict, held.why, held.data
-    reason = _why_not(wait, held.by, held.groups)
+    reason = _why_not(wait, held.actor, held.by, held.groups)
     if reason is not None:
         deny(draft, run, wait, held.by, reason)
         keep_unused(draft, run.workspace, held, "denied", run.id)
@@ -159,7 +160,9 @@ def _late(run: Run, wait: Wait) -> Receipt:
     return Receipt(outcome="late", run_id=run.id, wait_id=wait.id, reason=LATE[wait.status])
 
 
-def _why_not(wait: Wait, by: str | None, groups: tuple[str, ...]) -> str | None:
+def _why_not(wait: Wait, actor: str, by: str | None, groups: tuple[str, ...]) -> str | None:
+    if actor == BY_LINK:
+        return None  # its token was proven, and says nothing of who has it (W4)
     details = terms(wait)
     return why_not(by, groups, assignee=details.get("assignee"), group=details.get("group"))
 
