@@ -15,7 +15,7 @@ from bide.core.batch import Changes
 from bide.core.commands import Complete, DuplicateRun, EventReceipt, Failed, NewWait, Started, Suspend
 from bide.core.records import RunId
 from bide.stores.interface import Store, WaitFilter
-from bide.stores.postgres import PostgresStore, ahead, tables
+from bide.stores.postgres import PostgresStore, ahead, batches, tables
 from bide.stores.postgres.sealed import PLAIN
 from bide.stores.postgres.sessions import Connection
 from bide.stores.postgres.tables import Known, parts_of
@@ -152,6 +152,49 @@ async def test_a_sweep_passes_over_a_run_whose_parent_somebody_holds(
     assert len((await store.fire_timers(10)).replies) == 1
     assert (await row(store, "run_child")).status == "failed"
     assert (await row(store, "run_parent")).status == "ready"
+
+
+async def test_D6_runs_that_somebody_holds_do_not_keep_a_worker_from_those_behind_them(
+    store: Store, rival: Connection, clock: VirtualClock
+) -> None:
+    """D6: however few slots it has, also where the claims of those in front have ended."""
+    for number in range(7):
+        await running(store, f"run_{number}")
+    clock.advance(2 * MINUTE)
+    for number in (8, 9):
+        await started(store, f"run_{number}")
+    async with rival.transaction():
+        await rival.execute("SELECT id FROM runs WHERE id < 'run_8' FOR NO KEY UPDATE")
+        assert set((await store.claim(an_offer(slots=3))).turns) == {"run_8", "run_9"}
+        assert (await store.claim(an_offer(slots=3))).turns == {}
+    assert len((await store.claim(an_offer(slots=3))).turns) == 3
+
+
+async def test_D6_runs_that_somebody_holds_do_not_keep_timers_behind_theirs_from_being_fired(
+    store: Store, rival: Connection, clock: VirtualClock
+) -> None:
+    for number in range(8):
+        await parked(store, f"run_{number}", park=waiting_for("go", timeout=MINUTE))
+        clock.advance(timedelta(seconds=1))
+    clock.advance(HOUR)
+    async with rival.transaction():
+        await rival.execute("SELECT id FROM runs WHERE id < 'run_6' FOR NO KEY UPDATE")
+        assert len((await store.fire_timers(2)).replies) == 2
+        assert (await store.fire_timers(2)).replies == []
+    assert len((await store.fire_timers(10)).replies) == 6
+    assert {(await row(store, f"run_{number}")).status for number in range(8)} == {"ready"}
+
+
+async def test_a_worker_looks_past_so_many_held_runs_and_no_further(
+    store: Store, rival: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "MOST_LOOKS", 3)
+    for number in range(9):
+        await started(store, f"run_{number}")
+    async with rival.transaction():
+        await rival.execute("SELECT id FROM runs WHERE id < 'run_4' FOR NO KEY UPDATE")
+        assert (await store.claim(an_offer(slots=1))).turns == {}
+        assert set((await store.claim(an_offer(slots=2))).turns) == {"run_4", "run_5"}
 
 
 async def test_old_events_are_trimmed_no_more_at_a_time_than_asked_however_they_are_joined(

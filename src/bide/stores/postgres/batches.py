@@ -7,7 +7,7 @@ names are written last, so no two batches wait for each other in a circle.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +25,8 @@ from bide.stores.postgres.meeting import meet
 from bide.stores.postgres.tables import Known, Tables
 from bide.stores.postgres.transactions import Transaction
 from bide.stores.transaction import begun, executed, note_interactions, note_signals
+
+MOST_LOOKS = 10  # of one attempt at what is due, where rivals hold whatever it finds
 
 
 class Outcome:
@@ -98,23 +100,40 @@ class Share:
     """Which of the rows that are due one attempt takes.
 
     A run that breaks the batch is found by taking half of them until one is left. It is passed over from then on, so
-    that its neighbours go on.
+    that its neighbours go on. Where rivals hold all that were taken, those behind them are looked at.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._most = limit
         self._taken: list[RunId] = []
+        self._looks = 0
+        self._held: set[RunId] = set()  # by rivals, as it was seen in this attempt
+        self._may_be_more = False
         self.passed_over: set[RunId] = set()
+
+    def begin(self) -> None:
+        """An attempt begins: what was held in the one before may be free."""
+        self._looks = 1
+        self._held.clear()
 
     @property
     def asked_for(self) -> int:
-        return self._limit + len(self.passed_over)
+        return self._looks * self._limit + len(self.passed_over)
 
-    def of(self, found: Iterable[Any]) -> list[tuple[RunId, Any]]:
-        due = [(run_id, what) for run_id, what in found if run_id not in self.passed_over][: self._most]
+    def of(self, found: Sequence[Any]) -> list[tuple[RunId, Any]]:
+        left_out = self.passed_over | self._held
+        left = [(run_id, what) for run_id, what in found if run_id not in left_out]
+        due = left[: self._most]
         self._taken = [run_id for run_id, _ in due]
+        self._may_be_more = len(due) < len(left) or len(found) == self.asked_for
         return due
+
+    def look_further(self) -> bool:
+        """Leave out what was taken, for rivals hold all of it; whether that may leave anything."""
+        self._held.update(self._taken)
+        self._looks += 1
+        return self._may_be_more and self._looks <= MOST_LOOKS
 
     @property
     def to_blame(self) -> RunId | None:
@@ -143,10 +162,14 @@ class DueRuns:
         tables = Tables(transaction)
         moment = self._now() if self._now else None
         queues = array(sorted(self._offer.queues))
-        due = self.share.of(await transaction.fetch("lock_due_queue", queues, moment, self.share.asked_for))
-        if not due:
-            return None
-        runs, now = await tables.lock_runs([run_id for run_id, _ in due], only_free=True)
+        self.share.begin()
+        while True:
+            due = self.share.of(await transaction.fetch("lock_due_queue", queues, moment, self.share.asked_for))
+            if not due:
+                return None
+            runs, now = await tables.lock_runs([run_id for run_id, _ in due], only_free=True)
+            if runs or not self.share.look_further():
+                break
         free = {run.id: run for run in runs}
         commands = [
             Claim(workspace=free[run_id].workspace, run_id=run_id, actor=f"worker:{self._offer.worker}")
@@ -169,18 +192,23 @@ class DueTimers:
     async def __call__(self, transaction: Transaction) -> Outcome | None:
         tables = Tables(transaction)
         moment = self._now() if self._now else None
-        due = self.share.of(await transaction.fetch("lock_due_timers", moment, self.share.asked_for))
-        if not due:
-            return None
-        parents = await tables.parents({run_id for run_id, _ in due})
-        wanted = {run_id for pair in parents.items() for run_id in pair if run_id is not None} - self.share.passed_over
-        runs, now = await tables.lock_runs(wanted, only_free=True) if wanted else ([], None)
-        locked = {run.id for run in runs} | {None}
-        commands = [
-            FireTimer(workspace="", run_id=run_id, no=no, actor="timer")
-            for run_id, no in due
-            if run_id not in parents or locked.issuperset((run_id, parents[run_id]))
-        ]
+        self.share.begin()
+        while True:
+            due = self.share.of(await transaction.fetch("lock_due_timers", moment, self.share.asked_for))
+            if not due:
+                return None
+            parents = await tables.parents({run_id for run_id, _ in due})
+            family = {run_id for pair in parents.items() for run_id in pair if run_id is not None}
+            wanted = family - self.share.passed_over
+            runs, now = await tables.lock_runs(wanted, only_free=True) if wanted else ([], None)
+            locked = {run.id for run in runs} | {None}
+            commands = [
+                FireTimer(workspace="", run_id=run_id, no=no, actor="timer")
+                for run_id, no in due
+                if run_id not in parents or locked.issuperset((run_id, parents[run_id]))
+            ]
+            if commands or not self.share.look_further():
+                break
         now = await _moment(tables, self._now, now)
         return await _settle(tables, commands, runs, now, self._offer)
 
