@@ -28,6 +28,13 @@ async def _start(desk: Desk) -> Prepared:
     return "/v1/runs", {"definition": "order"}, {"definition": "order", "input": 1}
 
 
+async def _start_where_one_is(desk: Desk) -> Prepared:
+    key = desk.fresh()
+    await desk.run("order", correlation_key=key)
+    body = {"definition": "order", "correlation_key": key, "if_exists": "return"}
+    return "/v1/runs", body, {**body, "input": 1}
+
+
 async def _signal(desk: Desk) -> Prepared:
     return f"/v1/runs/{await desk.run('order')}/signals", {"name": "a"}, {"name": "b"}
 
@@ -127,6 +134,7 @@ POSTS: list[tuple[str, Prepare]] = [
     (f"{SIGNAL}/{{signal_id}}/complete", _complete),
     (f"{SIGNAL}/{{signal_id}}/complete", _hold),
     ("/v1/runs", _start),
+    ("/v1/runs", _start_where_one_is),
     (f"{RUN}/signals", _signal),
     (SIGNAL, _by_key),
     (SIGNAL, _start_or_signal),
@@ -214,3 +222,32 @@ async def test_H2_the_repeat_of_a_release_is_one_also_after_the_run_has_failed(s
         assert stubbed
         assert (await w.get(first.json()["id"])).status == "failed"
         assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
+
+
+async def test_H2_the_repeat_of_a_start_that_was_given_another_run_gets_that_run_after_its_end(store_url: str) -> None:
+    """H2: the first answer was a run, not a refusal; a repeat of it starts none."""
+    async with world(app, store_url) as w:
+        http, holder = w.http(), await w.start("order", correlation_key="order:1")
+        body = {"definition": "order", "correlation_key": "order:1", "if_exists": "return"}
+        first = await http.post("/v1/runs", json=body, headers={"Idempotency-Key": "k"})
+        await w.cancel(holder.id)
+        again = await http.post("/v1/runs", json=body, headers={"Idempotency-Key": "k"})
+
+        assert (first.status_code, first.json()["id"]) == (201, holder.id)
+        assert (again.status_code, again.json()["id"], again.json()["status"]) == (201, holder.id, "cancelled")
+        assert [run.id for run in await w.runs()] == [holder.id]
+        await w.advance("7d")
+        new = await http.post("/v1/runs", json=body, headers={"Idempotency-Key": "k"})
+        assert new.json()["id"] != holder.id
+
+
+async def test_H2_a_start_that_was_refused_is_tried_again_under_its_key(store_url: str) -> None:
+    """H2: refusals are not kept."""
+    async with world(app, store_url) as w:
+        http, holder = w.http(), await w.start("order", correlation_key="order:1")
+        body = {"definition": "order", "correlation_key": "order:1"}
+        refused = await http.post("/v1/runs", json=body, headers={"Idempotency-Key": "k"})
+        await w.cancel(holder.id)
+        taken = await http.post("/v1/runs", json=body, headers={"Idempotency-Key": "k"})
+
+        assert (refused.status_code, taken.status_code) == (409, 201)

@@ -92,6 +92,8 @@ class Starting(Signalling, Ending):
         command = self._start_command(
             runtime, definition, input, correlation_key, correlation_scope, version, delay, queue, priority, tags
         )
+        if if_exists == "return":
+            command = msgspec.structs.replace(command, takes_holder=True)
         returns = definition.returns if isinstance(definition, Workflow) else Any
         if connection is not None:
             command = msgspec.structs.replace(command, trace=tracing.current()) if tracing.is_on() else command

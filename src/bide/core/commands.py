@@ -55,6 +55,7 @@ class Start(Command, frozen=True, kw_only=True):
     retry_of: RunId | None = None
     state: str | None = None  # of the run that is retried; the input otherwise
     steps: tuple[StepRow, ...] = ()  # of the workflow that is retried, to be kept
+    takes_holder: bool = False  # the run that holds the key is as good an answer as a new one
 
 
 class Deliver(Command, frozen=True, kw_only=True):

@@ -19,12 +19,14 @@ from bide.core.commands import (
     AnyCommand,
     Cancelled,
     Done,
+    DuplicateRun,
     Once,
     OnceKey,
     Receipt,
     Receipts,
     Release,
     Reply,
+    Start,
     Started,
     UsedOtherwise,
 )
@@ -42,6 +44,7 @@ class _Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     receipt: Receipt | None = None
     receipts: tuple[Receipt, ...] | None = None
     started: Run | None = None
+    held: DuplicateRun | None = None
     cancelled: Run | None = None
     already_final: bool = False
     done: bool = False
@@ -109,6 +112,8 @@ def _kept(command: AnyCommand, reply: Reply) -> tuple[RunId, str] | None:
             return RunId(reply.receipts[0].run_id or ""), _text(_Kept(receipts=reply.receipts))
         case Started():
             return reply.run.id, _text(_Kept(started=_small(reply.run)))
+        case DuplicateRun() if isinstance(command, Start) and command.takes_holder:
+            return NO_RUN, _text(_Kept(held=reply))  # nothing holds the other run here, so nothing may hang on it
         case Cancelled():
             return reply.run.id, _text(_Kept(cancelled=_small(reply.run), already_final=reply.already_final))
         case Done(changed=True) if isinstance(command, (Release, ChangeWait, HandTask, SettleDeadLetter)):
@@ -134,6 +139,8 @@ def _again(text: str) -> Reply:
         return Receipts(tuple(replace(receipt, duplicate=True) for receipt in kept.receipts))
     if kept.started is not None:
         return Started(kept.started, repeated=True)
+    if kept.held is not None:
+        return kept.held
     if kept.done:
         return Done(True)
     assert kept.cancelled is not None, "every kept answer has a kind"
