@@ -822,7 +822,8 @@ class SignalTimeoutError(WaitTimeoutError):
 class StepFailedError(BideError):
     """A step failed as often as its policy lets it. A workflow may catch it and compensate.
 
-    `can_retry` is false where it would fail the same way again: its result is too large, or cannot be stored.
+    `can_retry` is false where it would fail the same way again: it raised `NonRetryable` or what `give_up_on` names,
+    its result is too large, or cannot be stored. Uncaught, such an error fails the run at once.
 
     >>> StepFailedError("charge", "CardDeclined", "no funds", 3).attempts
     3

@@ -979,6 +979,60 @@ async def test_F16_uncaught_the_run_is_tried_again_with_its_finished_steps_kept_
         assert (info.error.code, info.error.type) == ("StepFailedError", "StepFailedError")
 
 
+@pytest.mark.parametrize("is_replayed", [False, True])
+@pytest.mark.parametrize("error", [bide.NonRetryable("stolen"), LookupError("never mind")])
+async def test_F16_uncaught_an_error_that_no_further_try_helps_against_fails_the_run_at_once(
+    error: Exception, is_replayed: bool, store_url: str
+) -> None:
+    """F16: the step is not run again by the run's retries either, whether the error is new or handed back."""
+    app, calls, seen = bide.App(), list[str](), list[bool]()
+
+    def charge() -> None:
+        calls.append("charge")
+        raise error
+
+    @app.workflow("doomed", retries=3)
+    async def doomed(step: Step) -> None:
+        try:
+            await step.options(retry=bide.RetryPolicy(give_up_on=(LookupError,))).run("charge", charge)
+        except bide.StepFailedError as failed:
+            seen.append(failed.can_retry)
+            if is_replayed:
+                await step.sleep("think", "1h")
+            raise
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("doomed")
+        await there.advance("1d")
+        info = await there.get(run.id)
+        assert (info.status, info.attempt, calls) == ("failed", 0, ["charge"])
+        assert info.error is not None
+        assert (info.error.code, info.error.type) == ("StepFailedError", "StepFailedError")
+        assert type(error).__name__ in info.error.message
+        assert not any(seen)
+        again = await there.retry(run.id)
+        await there.advance("1d")
+        assert ((await there.get(again.id)).status, calls) == ("failed", ["charge", "charge"])
+
+
+async def test_F16_an_error_that_ended_the_last_of_many_tries_lets_the_run_be_tried_again(store_url: str) -> None:
+    """F16: what the step's policy had enough of may go better with the next try of the run."""
+    app, calls = bide.App(), list[str]()
+
+    def call() -> None:
+        calls.append("call")
+        raise OSError("down")
+
+    @app.workflow("doomed", retries=1)
+    async def doomed(step: Step) -> None:
+        await step.options(retry=bide.RetryPolicy(attempts=2, give_up_on=(LookupError,))).run("call", call)
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("doomed")
+        await there.advance("1d")
+        assert ((await there.get(run.id)).attempt, len(calls)) == (1, 4)
+
+
 async def test_F16_a_failure_or_timeout_that_the_body_caught_stays_answered_when_the_run_is_tried_again(
     store_url: str,
 ) -> None:

@@ -395,7 +395,7 @@ class RunError(msgspec.Struct, frozen=True, kw_only=True):
         >>> RunError(code="AWAIT_TIMEOUT", message="too late", type="AwaitTimeout").told
         'AWAIT_TIMEOUT: too late'
         """
-        is_said = self.type is None or self.code not in ("RunFailed", "StepFailed")
+        is_said = self.type in (None, self.code) or self.code not in ("RunFailed", "StepFailed", "NonRetryable")
         return str(self) if is_said else f"{self.code} ({self.type}): {self.message}"
 
 

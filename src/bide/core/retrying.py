@@ -38,7 +38,16 @@ class RetryPolicy:
         return timedelta(seconds=seconds)
 
     def gives_up(self, failures: int, error: BaseException) -> bool:
-        return failures >= self.attempts or isinstance(error, (NonRetryable, *self.give_up_on))
+        return failures >= self.attempts or self.is_final(error)
+
+    def is_final(self, error: BaseException) -> bool:
+        """Whether no further try helps against this error, however few there were.
+
+        >>> policy = RetryPolicy(attempts=2, give_up_on=(LookupError,))
+        >>> [policy.is_final(error) for error in (KeyError(), NonRetryable(), OSError())]
+        [True, True, False]
+        """
+        return isinstance(error, (NonRetryable, *self.give_up_on))
 
 
 class NonRetryable(Exception):

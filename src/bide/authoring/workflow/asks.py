@@ -38,6 +38,7 @@ PURE = "compute"  # the kind of code that reads nothing but stored results: runn
 
 
 STEP_FAILED = "StepFailed"  # the code of an error that trying again may help against
+NON_RETRYABLE = "NonRetryable"  # of one that said, or of which the policy says, that it does not
 
 
 class Code(msgspec.Struct, eq=False):

@@ -12,7 +12,7 @@ from typing import Any
 
 from bide.authoring.machine import encode, failure
 from bide.authoring.telling import tell
-from bide.authoring.workflow.asks import STEP_FAILED, Code
+from bide.authoring.workflow.asks import NON_RETRYABLE, STEP_FAILED, Code
 from bide.authoring.workflow.reading import read_as
 from bide.core.commands import NewStep
 from bide.core.payloads import BadPayload
@@ -143,7 +143,7 @@ class Runner:
                 kind=code.kind,
                 status="failed" if gives_up else "trying",
                 attempts=code.attempts,
-                error=failure(type(error).__name__ if is_invalid else STEP_FAILED, error, code.key).error,
+                error=failure(_code(code, error), error, code.key).error,
             )
         self._session.reached("after_code", code.key)
         del self._running[code.key]
@@ -206,6 +206,13 @@ class Runner:
                     "cannot be stopped"
                 ) from None
             raise
+
+
+def _code(code: Code, error: BaseException) -> str:
+    """What a failure is stored as: a replay knows by it whether trying again may help (F16)."""
+    if isinstance(error, Invalid):
+        return type(error).__name__
+    return NON_RETRYABLE if code.retry.is_final(error) else STEP_FAILED
 
 
 def _is_for_a_thread(code: Code) -> bool:
