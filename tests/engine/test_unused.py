@@ -132,6 +132,58 @@ async def test_S13_an_undeclared_name_takes_any_json(store_url: str) -> None:
         assert (await w.signal(run.id, "note", [1, {"a": None}])).outcome == "woke"
 
 
+def approvals() -> bide.App:
+    app = bide.App()
+
+    @app.workflow("approval")
+    async def approval(step: bide.Step, how: str) -> Any:
+        if how == "task":
+            return await step.ask("gate", title="?", form=bool, timeout="1h")
+        return await step.wait_for_signal("gate", signal="s1", timeout="1h", returns=bool)
+
+    return app
+
+
+@pytest.mark.parametrize("how", ["signal id", "wait", "task"])
+async def test_S12_an_answer_that_came_too_early_is_given_to_its_wait(store_url: str, how: str) -> None:
+    async with world(approvals(), store=store_url) as w:
+        await w.complete("s1", True, check=False)
+        await w.complete("s1", "maybe", check=False)
+        fits, unfit = sorted(await w.unused(), key=lambda kept: kept.payload != True)  # noqa: E712  # "maybe" is true, too
+        run = await w.start("approval", how)
+        [wait] = await w.waits(run_id=run.id)
+        asked = [task.id for task in await w.interactions(run_id=run.id)]
+        target = {"signal id": "s1", "wait": wait.id, "task": asked[0] if asked else ""}[how]
+
+        refused = await w.readdress(unfit.id, target, check=False)
+        assert (refused.outcome, refused.wait_id) == ("invalid", wait.id)
+        assert len(await w.unused()) == 2, "it is kept once, and stays"
+        taken = await w.readdress(fits.id, target)
+        assert (taken.outcome, taken.run_id) == ("woke", run.id)
+        assert await w.result(run.id) is True
+        assert [kept.id for kept in await w.unused()] == [unfit.id]
+        late = await w.readdress(unfit.id, target, check=False)
+        assert late.outcome == ("conflict" if how == "task" else "late")
+        with pytest.raises(bide.UnusedNotFound):
+            await w.readdress(fits.id, target)
+
+
+async def test_S12_a_kept_arrival_goes_to_the_run_whose_key_is_a_signal_id_too(store_url: str) -> None:
+    app = approvals()
+
+    @app.workflow("inbox")
+    async def inbox(step: bide.Step, event: None) -> Any:
+        return (await step.receive("any", "s1", timeout="1h")).payload
+
+    async with world(app, store=store_url) as w:
+        await w.complete("s1", 7, check=False)
+        [kept] = await w.unused()
+        await w.start("approval", "signal id")
+        run = await w.start("inbox", correlation_key="s1")
+        assert (await w.readdress(kept.id, "s1")).run_id == run.id
+        assert await w.result(run.id) == 7
+
+
 async def test_S11_start_or_signal_starts_once_and_signals_every_time(store_url: str) -> None:
     async with world(shop(), store=store_url) as w:
         call: dict[str, Any] = {"correlation_key": "order:1", "name": "note"}

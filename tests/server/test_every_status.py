@@ -64,7 +64,7 @@ TABLE: dict[str, set[int]] = {
     f"POST {WAIT}/heartbeat": {200, 404, 409, 410, 422},
     "GET /v1/definitions": {200},
     "GET /v1/unused": {200, 422},
-    "POST /v1/unused/{unused_id}/readdress": {200, 404, 409, 422},
+    "POST /v1/unused/{unused_id}/readdress": {200, 404, 409, 410, 422},
     "GET /v1/dead-letters": {200, 422},
     f"POST {LETTER}/retry": {200, 404, 409},
     f"POST {LETTER}/discard": {200, 404, 409},
@@ -763,6 +763,14 @@ async def _(desk: Desk) -> httpx.Response:
     runs = [await desk.run("order") for _ in range(2)]
     bodies = [f'{{"target": "{run}"}}' for run in runs]
     return await desk.used_otherwise(await desk.unused(), *bodies)
+
+
+@case("POST /v1/unused/{unused_id}/readdress", 410)
+async def _(desk: Desk) -> httpx.Response:
+    """S12: the answer of a signal id that has had one."""
+    signal_id = f"gate-{await desk.run('gate')}"
+    await desk.world.complete(signal_id, {"approved": True})
+    return await desk.posted(await desk.unused(), {"target": signal_id})
 
 
 @case("POST /v1/unused/{unused_id}/readdress", 422)

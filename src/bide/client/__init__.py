@@ -8,6 +8,7 @@ from bide.client.emitting import Emitting
 from bide.client.handle import Run
 from bide.client.looking import Looking
 from bide.client.operating import Operating
+from bide.client.rescuing import Rescuing
 from bide.client.starting import Starting
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Client", "Run"]
 
 
-class Client(Starting, Operating, Emitting, Looking):
+class Client(Starting, Operating, Rescuing, Emitting, Looking):
     """Starts, signals, watches and cancels the runs of one workspace, in the app's own store.
 
     >>> async def order(client: Client) -> object:

@@ -30,6 +30,7 @@ from bide.client.handle import Run
 from bide.client.operating import UNCHANGED, Where, answer_each, check_deadline, check_where, needed, would_take
 from bide.client.progress import Progress
 from bide.client.refusals import raise_refusal, raise_refused_answer, raise_refused_event, raise_refused_task
+from bide.client.rescuing import raise_misdirected
 from bide.client.signalling import run_meant
 from bide.client.starting import check_if_exists
 from bide.client.tasks import named_by
@@ -556,7 +557,7 @@ class RemoteClient:
 
     async def readdress(self, unused_id: str, target: str, *, check: bool = True) -> Receipt:
         path = f"/v1/unused/{_segment(unused_id, errors.UnusedNotFound(unused_id))}/readdress"
-        refuse = partial(raise_refusal, target=target, dedup_key=None)
+        refuse = partial(raise_misdirected, target=target)
         return await self._deliver(path, {"target": target}, check, refuse, about=unused_id)
 
     # ------------------------------------------------------------ tasks and waits

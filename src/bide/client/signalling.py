@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar, overload
 
-import msgspec
-
 from bide.authoring.checks import check_key, check_limit, check_text, is_name
 from bide.authoring.machine import encode
 from bide.authoring.signals import Signal, signal_name
 from bide.client.cursors import after_moment, moment
 from bide.client.door import PAGE, Door
 from bide.client.refusals import raise_refusal
-from bide.core.commands import Deliver, DeliverMany, Receipt, Receipts, Unknown
+from bide.core.commands import Deliver, DeliverMany, Receipt, Receipts
 from bide.core.payloads import canonical_text, digest
 from bide.core.records import RunId
 from bide.engine.runtime import Runtime
-from bide.errors import Invalid, NoTarget, UnusedNotFound
+from bide.errors import Invalid, NoTarget
 from bide.views import Page, SignalTo, UnusedInfo, unused_info
 
 P = TypeVar("P")
@@ -124,21 +122,6 @@ class Signalling(Door):
         hidden = await self._hidden_in(row.run_id for row in rows)
         following = moment(rows[-1].at, rows[-1].id) if len(rows) == limit else None
         return Page([unused_info(row, hidden[row.run_id]) for row in rows], following)
-
-    async def readdress(self, unused_id: str, target: str, *, check: bool = True) -> Receipt:
-        """Deliver a kept arrival to another run; it is dropped from the kept ones when it is admitted."""
-        runtime = await self._open()
-        found = await runtime.store.unused_by_id(self.workspace, unused_id) if is_name(unused_id) else None
-        name, payload = (found.name, msgspec.json.decode(found.payload)) if found is not None else ("gone", None)
-        command = self._deliver_command(runtime, target, run_meant(target), name, payload, None)
-        command = msgspec.structs.replace(command, unused_id=unused_id, is_gone=found is None)
-        reply = await self._submit(command)
-        if isinstance(reply, Unknown):
-            raise UnusedNotFound(unused_id)
-        assert isinstance(reply, Receipt)
-        if check:
-            raise_refusal(reply, target, None)
-        return reply
 
     async def _known_misfit(self, runtime: Runtime, command: Deliver) -> Receipt | None:
         """The refusal of a signal that joins a transaction, where its run is known already (S13).

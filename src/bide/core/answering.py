@@ -22,7 +22,7 @@ from bide.core.expressions import Facts
 from bide.core.hiding import told_digest
 from bide.core.moves import close_wait, wake
 from bide.core.outside import ItemKey
-from bide.core.people import admitted_before, deny, remember, why_not
+from bide.core.people import admitted_before, deny, remember, rescued, why_not
 from bide.core.quorum import Given, Verdict, weigh
 from bide.core.records import OPEN_WAIT, Interaction, Run, Unused, Wait
 from bide.core.requests import Answer
@@ -43,8 +43,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answer(draft: Draft, command: Answer) -> Reply:
-    """In the order of the checks: does it exist, may they, is it open, does it fit (H1)."""
     draft.reason = command.reason
+    reply = _answer(draft, command)
+    rescued(draft, command, reply)
+    return reply
+
+
+def _answer(draft: Draft, command: Answer) -> Reply:
+    """In the order of the checks: does it exist, may they, is it open, does it fit (H1)."""
     run, wait = draft.run(command.run_id), draft.wait(command.run_id, command.no)
     if run is None or wait is None or run.workspace != command.workspace:
         return Receipt(outcome="no_target", reason="not_found")
@@ -206,6 +212,8 @@ def _reject(draft: Draft, command: Answer, run: Run, wait: Wait, row: Interactio
 
 
 def keep(draft: Draft, command: Answer, run: Run, wait: Wait, reason: str) -> None:
+    if command.unused_id is not None:
+        return  # it is kept already
     draft.unused.append(
         Unused(
             workspace=command.workspace,

@@ -127,6 +127,7 @@ class Complete(Command, frozen=True, kw_only=True):
     hold: timedelta | None = None  # how long to keep it for the first wait of this id, where none is open (F7)
     reason: str = ""  # that an operator gives for it (W10)
     unreadable: tuple[str, ...] = ()  # why there is no answer in `data`: it is refused as one that does not fit (W3)
+    unused_id: str | None = None  # the kept arrival that is given as the answer; it goes when it is admitted
 
 
 class Emit(Command, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from bide.core.commands import REFUSED, Again, Complete, Receipt, Reply
 from bide.core.hiding import told_digest
 from bide.core.holding import expire, hand_over, held_under, hold, is_held, keep_unused
 from bide.core.moves import close_wait, wake
-from bide.core.people import admitted_before, deny, remember, why_not
+from bide.core.people import admitted_before, deny, remember, rescued, why_not
 from bide.core.records import NO_RUN, OPEN_WAIT, Name, Run, Unused, Wait
 from bide.core.schema import problems
 
@@ -24,8 +24,9 @@ def complete(draft: Draft, command: Complete) -> Reply:
     """Resume exactly the run that waits on this id, with an answer that fits its schema."""
     draft.reason = command.reason
     reply = _complete(draft, command)
-    if isinstance(reply, Receipt) and reply.outcome in REFUSED:
+    if isinstance(reply, Receipt) and reply.outcome in REFUSED and command.unused_id is None:
         _keep_unused(draft, command, reply)
+    rescued(draft, command, reply)
     return reply
 
 

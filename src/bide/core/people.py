@@ -73,6 +73,12 @@ def admitted_before(draft: Draft, command: Answer | Complete) -> Receipt | None:
     )
 
 
+def rescued(draft: Draft, command: Answer | Complete, reply: object) -> None:
+    """A kept arrival that was taken as an answer is kept no more (S12)."""
+    if command.unused_id is not None and isinstance(reply, Receipt) and reply.outcome in ("woke", "queued"):
+        draft.unused_deleted.append((command.workspace, command.unused_id))
+
+
 def remember(draft: Draft, command: Answer | Complete, run_id: RunId) -> None:
     name = dedup_name(command)
     if name is not None:

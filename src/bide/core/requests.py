@@ -58,6 +58,7 @@ class Answer(Request, frozen=True, kw_only=True, gc=False):
     shown: str | None = None  # the digest of what the answerer saw, where the answer names it
     reason: str = ""  # that an operator gives for it (W10)
     misfits: tuple[Misfit, ...] = ()  # where the wait is for a signal: whose declarations the data does not fit (S13)
+    unused_id: str | None = None  # the kept arrival that is given as the answer; it goes when it is admitted
 
 
 class Amend(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from bide.authoring.checks import is_name
-from bide.client.refusals import raise_refusal
+from bide.client.rescuing import raise_misdirected
 from bide.core.commands import Receipt
 from bide.core.records import OPEN_WAIT
 from bide.errors import AlreadyAnswered, UnusedNotFound
@@ -170,7 +170,7 @@ async def readdress(call: Call) -> Answer:
     asked: Any = call.read(Readdress)
     receipt = await call.client.readdress(call.path["unused_id"], asked.target, check=False)
     with telling(receipt):
-        raise_refusal(receipt, asked.target, None)
+        raise_misdirected(receipt, asked.target)
     return Answer(receipt)
 
 
@@ -203,6 +203,7 @@ ENDPOINTS = (
              answers={200: Definitions}),
     Endpoint("GET", "/v1/unused", list_unused, "runs:read", "What arrived and could not be used, oldest first",
              query=PageQuery, answers={200: UnusedList}),
-    Endpoint("POST", "/v1/unused/{unused_id}/readdress", readdress, "waits:operate", "Deliver a kept arrival to a run",
-             body=Readdress, answers={200: Receipt}, found=unused_exists, refusals=(404, 409)),
+    Endpoint("POST", "/v1/unused/{unused_id}/readdress", readdress, "waits:operate",
+             "Deliver a kept arrival to a run, or give it to a wait as its answer", body=Readdress,
+             answers={200: Receipt}, found=unused_exists, refusals=(404, 409, 410)),
 )  # fmt: skip
