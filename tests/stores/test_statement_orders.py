@@ -22,8 +22,9 @@ from msgspec.structs import replace
 import bide.stores.postgres.store as store_module
 from bide.core import moves, turns
 from bide.core.batch import Draft, RowKey, View
-from bide.core.commands import AnyCommand, CancelChildren, CommitTurn, NewWait, Reply, Suspend
+from bide.core.commands import AnyCommand, CancelChildren, CommitTurn, NewWait, Once, OnceKey, Reply, Suspend
 from bide.core.decide import decide_all
+from bide.core.once import KEPT_FOR
 from bide.core.plan import Named
 from bide.core.records import Run, RunId, Signal, Wait
 from bide.stores.interface import Store
@@ -35,6 +36,7 @@ from bide.stores.postgres.tables import Tables
 from bide.testing.store_contract.making import (
     HOUR,
     MINUTE,
+    WORKSPACE,
     a_cancel,
     a_child,
     a_commit,
@@ -702,6 +704,26 @@ async def two_claims_of_two_runs(store: PostgresStore, clock: VirtualClock) -> l
     await running(store, "run_2")
     clock.advance(HOUR)
     return [claiming("w-2", an_offer("w-2", slots=1)), claiming("w-3", an_offer("w-3", slots=2))]
+
+
+# Idempotency keys whose time is up
+
+
+@told(
+    PAIRS,
+    "one started, other started: run_0 ready, run_1 ready",
+    "one started, other started: run_0 ready, run_2 ready",
+)
+async def two_starts_with_an_idempotency_key_whose_time_is_up(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    """The second is told of the run of the first (H2)."""
+    await store.execute([once("run_0")])
+    clock.advance(KEPT_FOR)
+    return [executing("one", once("run_1")), executing("other", once("run_2"))]
+
+
+def once(run_id: str, **changes: Any) -> Once:
+    key = OnceKey(path="/v1/runs", key="k", digest="d")
+    return Once(workspace=WORKSPACE, once=key, command=a_start(run_id), **changes)
 
 
 # Three at once

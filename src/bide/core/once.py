@@ -87,10 +87,11 @@ def keep(draft: Draft, workspace: str, once: OnceKey, run_id: RunId = NO_RUN, te
         message_id=text,
         created_at=draft.now,
     )
-    if draft.name(workspace, "dedup", row.name) is None:
+    earlier = draft.name(workspace, "dedup", row.name)
+    if earlier is None:
         draft.put_name(row)
     else:
-        draft.replace_name(row)
+        draft.replace_name(row, known=earlier)  # its time is up, and two may use it anew at once
     if run_id == NO_RUN:
         _forget_later(draft, row)
 
