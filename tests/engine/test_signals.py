@@ -102,6 +102,14 @@ async def end_as(there: World, status: str, **options: Any) -> bide.Run[Any]:
 # ---------------------------------------------------------------- S1: delivery
 
 
+async def test_S1_a_signal_takes_its_parts_by_name(store_url: str) -> None:
+    async with world(app, store=store_url) as w:
+        run = await w.start("one")
+        await w.signal(target=run.id, name="go", payload=1, dedup_key="k")
+        assert (await w.signal(run.id, name="go", payload=1, dedup_key="k")).outcome == "duplicate"
+        assert (await w.result(run.id))["awaited"] == [["go", 1]]
+
+
 async def test_S1_a_signal_reaches_the_run_that_its_id_names(store_url: str) -> None:
     async with world(app, store=store_url) as there:
         run, other = await there.start("one"), await there.start("one")

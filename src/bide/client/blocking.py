@@ -225,7 +225,7 @@ class SyncClient:
     def signal(
         self,
         target: str,
-        signal: Signal[None],
+        name: Signal[None],
         payload: None = None,
         dedup_key: str | None = None,
         *,
@@ -236,7 +236,7 @@ class SyncClient:
     def signal(
         self,
         target: str,
-        signal: Signal[S],
+        name: Signal[S],
         payload: S,
         dedup_key: str | None = None,
         *,
@@ -247,7 +247,7 @@ class SyncClient:
     def signal(
         self,
         target: str,
-        signal: str,
+        name: str,
         payload: Any = None,
         dedup_key: str | None = None,
         *,
@@ -257,7 +257,7 @@ class SyncClient:
     def signal(
         self,
         target: str,
-        signal: Any,
+        name: Any,
         payload: Any = None,
         dedup_key: str | None = None,
         *,
@@ -266,7 +266,7 @@ class SyncClient:
     ) -> Receipt:
         """Put a signal into the inbox of a run, as `Client.signal` does."""
         receipt: Receipt = self._wait_for(
-            lambda: self._client.signal(target, signal, payload, dedup_key, check=check, connection=connection),
+            lambda: self._client.signal(target, name, payload, dedup_key, check=check, connection=connection),
             connection,
         )
         return receipt
@@ -341,13 +341,13 @@ class SyncRun(Generic[T]):
         return self._client._wait_for(lambda: self._run.result(timeout))
 
     @overload
-    def signal(self, signal: Signal[None], payload: None = None, dedup_key: str | None = None) -> Receipt: ...
+    def signal(self, name: Signal[None], payload: None = None, dedup_key: str | None = None) -> Receipt: ...
     @overload
-    def signal(self, signal: Signal[S], payload: S, dedup_key: str | None = None) -> Receipt: ...
+    def signal(self, name: Signal[S], payload: S, dedup_key: str | None = None) -> Receipt: ...
     @overload
-    def signal(self, signal: str, payload: Any = None, dedup_key: str | None = None) -> Receipt: ...
-    def signal(self, signal: Any, payload: Any = None, dedup_key: str | None = None) -> Receipt:
-        return self._client._wait_for(lambda: self._run.signal(signal, payload, dedup_key))
+    def signal(self, name: str, payload: Any = None, dedup_key: str | None = None) -> Receipt: ...
+    def signal(self, name: Any, payload: Any = None, dedup_key: str | None = None) -> Receipt:
+        return self._client._wait_for(lambda: self._run.signal(name, payload, dedup_key))
 
     def cancel(self, reason: str = "", *, force: bool = False) -> None:
         return self._client._wait_for(lambda: self._run.cancel(reason, force=force))

@@ -276,7 +276,7 @@ class RemoteClient:
     async def signal(
         self,
         target: str,
-        signal: str | Signal[Any],
+        name: str | Signal[Any],
         payload: Any = None,
         dedup_key: str | None = None,
         *,
@@ -288,7 +288,7 @@ class RemoteClient:
         refuse = partial(raise_refusal, target=target, dedup_key=dedup_key)
         try:
             run_id = run_meant(target)
-            body: dict[str, Any] = {"name": signal_name(signal), "payload": payload, "dedup_key": dedup_key}
+            body: dict[str, Any] = {"name": signal_name(name), "payload": payload, "dedup_key": dedup_key}
             if run_id is None:
                 path, body = "/v1/signals", {**body, "correlation_key": target}
             else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, TypeVar, overload
 
 from bide.authoring.checks import check_key, check_limit, check_text, is_name
@@ -10,10 +11,11 @@ from bide.authoring.machine import encode
 from bide.authoring.signals import Signal, signal_name
 from bide.client.cursors import after_moment, moment
 from bide.client.door import PAGE, Door
+from bide.client.paging import read_page
 from bide.client.refusals import raise_refusal
 from bide.core.commands import Deliver, DeliverMany, Receipt, Receipts
 from bide.core.payloads import canonical_text, digest
-from bide.core.records import RunId
+from bide.core.records import RunId, Unused
 from bide.engine.runtime import Runtime
 from bide.errors import Invalid, NoTarget
 from bide.views import Page, SignalTo, UnusedInfo, unused_info
@@ -26,7 +28,7 @@ class Signalling(Door):
     async def signal(
         self,
         target: str,
-        signal: Signal[None],
+        name: Signal[None],
         payload: None = None,
         dedup_key: str | None = None,
         *,
@@ -37,7 +39,7 @@ class Signalling(Door):
     async def signal(
         self,
         target: str,
-        signal: Signal[P],
+        name: Signal[P],
         payload: P,
         dedup_key: str | None = None,
         *,
@@ -48,7 +50,7 @@ class Signalling(Door):
     async def signal(
         self,
         target: str,
-        signal: str,
+        name: str,
         payload: Any = None,
         dedup_key: str | None = None,
         *,
@@ -58,7 +60,7 @@ class Signalling(Door):
     async def signal(
         self,
         target: str,
-        signal: Any,
+        name: Any,
         payload: Any = None,
         dedup_key: str | None = None,
         *,
@@ -74,7 +76,7 @@ class Signalling(Door):
             run_id = run_meant(target)
             if run_id is not None and dedup_key is None and connection is None:
                 await self._foresee(runtime, run_id)
-            command = self._deliver_command(runtime, target, run_id, signal, payload, dedup_key)
+            command = self._deliver_command(runtime, target, run_id, name, payload, dedup_key)
         except (Invalid, NoTarget) as error:
             if check:
                 raise
@@ -118,9 +120,13 @@ class Signalling(Door):
     async def unused(self, *, cursor: str | None = None, limit: int = PAGE) -> Page[UnusedInfo]:
         """What arrived and could not be used, oldest first (S12)."""
         runtime = await self._open()
-        rows = await runtime.store.unused(self.workspace, after=after_moment(cursor), limit=check_limit(limit))
+
+        async def read(after: tuple[datetime, str] | None, limit: int) -> Sequence[Unused]:
+            return await runtime.store.unused(self.workspace, after=after, limit=limit)
+
+        rows, last = await read_page(read, after_moment(cursor), check_limit(limit), lambda row: (row.at, row.id))
         hidden = await self._hidden_in(row.run_id for row in rows)
-        following = moment(rows[-1].at, rows[-1].id) if len(rows) == limit else None
+        following = moment(last.at, last.id) if last is not None else None
         return Page([unused_info(row, hidden[row.run_id]) for row in rows], following)
 
     async def _known_misfit(self, runtime: Runtime, command: Deliver) -> Receipt | None:

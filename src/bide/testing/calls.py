@@ -153,7 +153,7 @@ class Calls(ABC):
     async def signal(
         self,
         target: str,
-        signal: Signal[None],
+        name: Signal[None],
         payload: None = None,
         dedup_key: str | None = None,
         *,
@@ -165,7 +165,7 @@ class Calls(ABC):
     async def signal(
         self,
         target: str,
-        signal: Signal[S],
+        name: Signal[S],
         payload: S,
         dedup_key: str | None = None,
         *,
@@ -177,7 +177,7 @@ class Calls(ABC):
     async def signal(
         self,
         target: str,
-        signal: str,
+        name: str,
         payload: Any = None,
         dedup_key: str | None = None,
         *,
@@ -188,7 +188,7 @@ class Calls(ABC):
     async def signal(
         self,
         target: str,
-        signal: Any,
+        name: Any,
         payload: Any = None,
         dedup_key: str | None = None,
         *,
@@ -196,7 +196,7 @@ class Calls(ABC):
         connection: Any = None,
         settle: bool = True,
     ) -> Receipt:
-        call = self._client.signal(target, signal, payload, dedup_key, check=check, connection=connection)
+        call = self._client.signal(target, name, payload, dedup_key, check=check, connection=connection)
         return await self._settled(call, settle and connection is None)
 
     async def signal_many(
