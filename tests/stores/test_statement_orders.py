@@ -27,6 +27,7 @@ from bide.core.decide import decide_all
 from bide.core.once import KEPT_FOR
 from bide.core.plan import Named
 from bide.core.records import Run, RunId, Signal, Wait
+from bide.core.requests import LetGo
 from bide.stores.interface import Store
 from bide.stores.postgres import PostgresStore, batches, transactions
 from bide.stores.postgres.arrays import array
@@ -719,6 +720,21 @@ async def two_starts_with_an_idempotency_key_whose_time_is_up(store: PostgresSto
     await store.execute([once("run_0")])
     clock.advance(KEPT_FOR)
     return [executing("one", once("run_1")), executing("other", once("run_2"))]
+
+
+@told(
+    PAIRS,
+    "start started, chore done: run_0 ready, run_1 ready",
+    "start started, chore idle: run_0 ready, run_1 ready",
+)
+async def an_idempotency_key_that_is_used_anew_and_the_end_of_its_time(
+    store: PostgresStore, clock: VirtualClock
+) -> list[Call]:
+    await store.execute([once("run_0", outlives_run=True)])
+    clock.advance(KEPT_FOR)
+    [chore] = await store.claim_chores(9, MINUTE)
+    end = LetGo(workspace=WORKSPACE, run_id=chore.run_id, chore=chore)
+    return [executing("start", once("run_1", outlives_run=True)), executing("chore", end)]
 
 
 def once(run_id: str, **changes: Any) -> Once:

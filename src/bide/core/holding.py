@@ -161,7 +161,7 @@ def expire(draft: Draft, workspace: str, held: HeldAnswer) -> None:
 def let_go(draft: Draft, command: LetGo) -> Reply:
     """The time of a chore that belongs to no run is up: of a held answer, or of an idempotency key."""
     chore = draft.chore(command.chore.id)
-    if chore is None:
+    if chore is None or chore.tries != command.chore.tries:  # a key that was used anew has another under the same id
         return Done(False, "it was taken")
     if chore.kind == "forget":
         draft.chores[chore.id] = None
