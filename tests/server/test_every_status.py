@@ -57,7 +57,7 @@ TABLE: dict[str, set[int]] = {
     f"POST {ASKED}/fail": {200, 404, 409, 410, 422},
     "GET /v1/waits": {200, 422},
     f"GET {WAIT}": {200, 404},
-    f"PATCH {WAIT}": {200, 404, 410, 422},
+    f"PATCH {WAIT}": {200, 404, 409, 410, 422},
     f"POST {WAIT}/complete": {200, 404, 409, 410, 422},
     f"POST {WAIT}/fail": {200, 404, 409, 410, 422},
     f"POST {WAIT}/cancel": {200, 404, 409, 410, 422},
@@ -717,6 +717,13 @@ async def _(desk: Desk) -> httpx.Response:
     [moved] = (await desk.http.get("/v1/waits?assignee=ann")).json()["items"]
     assert path.endswith(moved["id"])
     return response
+
+
+@case(f"PATCH {WAIT}", 409)
+async def _(desk: Desk) -> httpx.Response:
+    path, key = await desk.wait(), {"Idempotency-Key": desk.fresh()}
+    await desk.http.patch(path, json={"deadline": "2h"}, headers=key)
+    return await desk.http.patch(path, json={"deadline": "3h"}, headers=key)
 
 
 @case(f"PATCH {WAIT}", 410)

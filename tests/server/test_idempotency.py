@@ -1,4 +1,4 @@
-"""H2 as a table: every POST under an idempotency key, made again with the same body, and with another."""
+"""H2 as a table: every POST and PATCH under an idempotency key, made again with the same body, and with another."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from bide.server import ENDPOINTS
+from bide.server.openapi import document
 from bide.testing import world
 from tests.server.test_every_status import ASKED, LETTER, NO, RUN, SIGNAL, WAIT, YES, Desk, app
 
@@ -115,6 +116,10 @@ def _with_reason(path: Callable[[Desk], Awaitable[str]], last: str) -> Prepare:
     return prepared
 
 
+async def _move(desk: Desk) -> Prepared:
+    return await desk.wait(), {"deadline": "0s"}, {"deadline": "1d"}  # its time is up, so that it has ended by then
+
+
 async def _heartbeat(desk: Desk) -> Prepared:
     return f"{await desk.wait()}/heartbeat", {}, " {}"
 
@@ -130,7 +135,7 @@ def _letter(last: str) -> Prepare:
     return prepared
 
 
-POSTS: list[tuple[str, Prepare]] = [
+CALLS: list[tuple[str, Prepare]] = [
     (f"{SIGNAL}/{{signal_id}}/complete", _complete),
     (f"{SIGNAL}/{{signal_id}}/complete", _hold),
     ("/v1/runs", _start),
@@ -151,6 +156,7 @@ POSTS: list[tuple[str, Prepare]] = [
     (f"{ASKED}/release", _release),
     (f"{ASKED}/assign", _assign),
     (f"{ASKED}/fail", _with_reason(Desk.task, "fail")),
+    (WAIT, _move),
     (f"{WAIT}/complete", _answer_wait),
     (f"{WAIT}/fail", _with_reason(Desk.wait, "fail")),
     (f"{WAIT}/cancel", _with_reason(Desk.wait, "cancel")),
@@ -161,28 +167,38 @@ POSTS: list[tuple[str, Prepare]] = [
 ]
 
 
-def test_every_post_is_in_the_table() -> None:
+METHODS = {endpoint.path: endpoint.method for endpoint in ENDPOINTS if endpoint.method in ("POST", "PATCH")}
+
+
+def test_every_call_that_changes_something_is_in_the_table() -> None:
     """A resume link is its own key: the same body again is a duplicate, another one is refused (law 5)."""
-    posts = {endpoint.path for endpoint in ENDPOINTS if endpoint.method == "POST"}
-    assert {path for path, _ in POSTS} == posts - {"/resume/{token}"}
+    assert {path for path, _ in CALLS} == METHODS.keys() - {"/resume/{token}"}
 
 
-async def post(desk: Desk, path: str, body: Any, key: str) -> httpx.Response:
+def test_H2_the_description_names_the_header_wherever_it_counts() -> None:
+    paths = document(ENDPOINTS, "1")["paths"]
+    for path, method in METHODS.items():
+        names = {parameter["name"] for parameter in paths[path][method.lower()]["parameters"]}
+        assert ("Idempotency-Key" in names) == (path != "/resume/{token}"), path
+
+
+async def ask(desk: Desk, method: str, path: str, body: Any, key: str) -> httpx.Response:
     sent: dict[str, Any] = {"content": body} if isinstance(body, str) else {"json": body}
-    return await desk.http.post(path, headers={"Idempotency-Key": key}, **sent)
+    return await desk.http.request(method, path, headers={"Idempotency-Key": key}, **sent)
 
 
 async def test_H2_the_same_key_and_body_gets_the_first_answer_and_another_body_409(store_url: str) -> None:
     async with world(app, store_url, max_claims=2) as w:
         desk = Desk(w)
-        for call, prepare in POSTS:
+        for call, prepare in CALLS:
             label = f"{call}, {prepare.__name__}"
             path, body, other = await prepare(desk)
             key = desk.fresh("key")  # one for each: not every path has an id
-            first, again = await post(desk, path, body, key), await post(desk, path, body, key)
+            method = METHODS[call]
+            first, again = await ask(desk, method, path, body, key), await ask(desk, method, path, body, key)
             assert first.is_success, (label, first.text)
             assert (again.status_code, said(again)) == (first.status_code, said(first)), label
-            conflict = await post(desk, path, other, key)
+            conflict = await ask(desk, method, path, other, key)
             assert (conflict.status_code, conflict.json()["code"]) == (409, "idempotency_conflict"), label
 
 

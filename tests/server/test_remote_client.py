@@ -93,6 +93,36 @@ async def test_a_call_whose_answer_is_lost_is_made_again_and_done_once(store_url
         assert (await run.result(timeout="60s"))["status"] == "sent"
 
 
+async def test_H2_a_change_of_a_wait_whose_answer_is_lost_is_made_again_and_done_once(store_url: str) -> None:
+    """H2, W10: the first try ended the wait, so that a second one would come too late."""
+    async with world(app, store_url) as w:
+        http, lost = w.http(), 0
+
+        class Lossy(httpx.AsyncBaseTransport):
+            async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+                nonlocal lost
+                response = await http._transport.handle_async_request(request)
+                if request.method == "PATCH" and lost:
+                    lost -= 1
+                    await w.settle()
+                    raise httpx.ReadError("the connection broke")
+                return response
+
+        client: Any = bide.Client("http://bide.test", http=httpx.AsyncClient(transport=Lossy(), headers=http.headers))
+        first, second = await client.start("order"), await client.start("order")
+        [wait] = await client.waits(run_id=first.id)
+        lost = 1
+        moved = await client.update_wait(wait.id, deadline="0s", reason="now")
+        lost = 1
+        changed = await client.update_waits(definition="order", deadline="0s", reason="now")
+
+        assert (moved.id, moved.status) == (wait.id, "timed_out")
+        assert changed.count == 1
+        for run in (first, second):
+            entries = [entry for entry in await w.ledger(run.id) if entry.data.get("reason") == "now"]
+            assert len(entries) == 1
+
+
 async def test_tasks_and_events_over_http(store_url: str) -> None:
     async with world(app, store_url) as w:
         client = remote(w)

@@ -164,7 +164,7 @@ class RemoteClient:
             sent = {name: value for name, value in body.items() if value is not UNCHANGED}
             content = encode(sent, NO_LIMIT, "what is sent")
             headers["Content-Type"] = "application/json"
-        if method == "POST" and (body or {}).get("id") is None:  # an event with an id is done once by that
+        if method in ("POST", "PATCH") and (body or {}).get("id") is None:  # an event with an id is done once by that
             headers["Idempotency-Key"] = str(self._ports.uuid())
         asked = {name: value for name, value in (query or {}).items() if value is not None and value is not UNCHANGED}
         options: dict[str, Any] = {"params": asked, "headers": headers, "content": content}

@@ -24,6 +24,8 @@ from bide.server.problems import FieldError, Refusal, field_error
 
 T = TypeVar("T")
 
+DONE_ONCE = ("POST", "PATCH")  # the methods that an idempotency key counts for (H2)
+
 
 class HttpClient(Client):
     """The client of one request: what it changes is done once under the request's idempotency key (H2)."""

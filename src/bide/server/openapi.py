@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from bide.server.calls import Endpoint
+from bide.server.calls import DONE_ONCE, Endpoint
 from bide.server.problems import TITLES, Problem
 
 EVERY = (400, 413, 415, 422)
@@ -45,7 +45,7 @@ def _operation(endpoint: Endpoint, known: dict[Any, Any], components: dict[str, 
     ]
     if endpoint.query is not None:
         parameters += _query(components[endpoint.query.__name__])
-    if endpoint.method == "POST" and not endpoint.is_public:
+    if endpoint.method in DONE_ONCE and not endpoint.is_public:
         parameters.append(
             {
                 "name": "Idempotency-Key",

@@ -23,7 +23,7 @@ from bide.engine.figures import REQUESTS
 from bide.engine.runtime import Runtime
 from bide.errors import BideError, Forbidden, Unavailable
 from bide.server.bodies import ENVELOPE, Gone, Incoming, header, parse_json, read_body
-from bide.server.calls import Answer, Call, Endpoint, HttpClient, digest_of
+from bide.server.calls import DONE_ONCE, Answer, Call, Endpoint, HttpClient, digest_of
 from bide.server.hosts import Site, check_host
 from bide.server.keys import Keys, Pass
 from bide.server.problems import TYPE, Refusal, problem, refusal_of
@@ -287,7 +287,7 @@ def _query(scope: Scope, repeats: tuple[str, ...]) -> dict[str, Any]:
 
 def _once(scope: Scope, segments: tuple[str, ...], raw: bytes) -> OnceKey | None:
     """The idempotency key, what it counts for, and what was sent with it (H2)."""
-    key = header(scope, b"idempotency-key") if scope["method"] == "POST" else None
+    key = header(scope, b"idempotency-key") if scope["method"] in DONE_ONCE else None
     if key is None:
         return None
     if not is_name(key):

@@ -188,7 +188,7 @@ ENDPOINTS = (
              refusals=(404,)),
     Endpoint("PATCH", _WAIT, change_wait, "waits:operate", "Move a deadline, or give a wait to others",
              body=ChangedWait, answers={200: WaitInfo}, found=wait_exists, is_open=wait_is_open,
-             refusals=(404, 410)),
+             refusals=(404, 409, 410)),
     Endpoint("POST", f"{_WAIT}/fail", fail_wait, "waits:operate", "Fail a wait", body=Reason,
              answers={200: WaitInfo}, found=wait_exists, is_open=wait_is_open, refusals=(404, 409, 410)),
     Endpoint("POST", f"{_WAIT}/cancel", cancel_wait, "waits:operate", "Cancel a wait", body=Reason,
