@@ -183,6 +183,64 @@ async def test_M5_the_default_policy_tries_four_times(store_url: str) -> None:
     assert attempts == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("crashes", [False, True])
+async def test_M5_redos_that_the_step_asked_for_use_up_none_of_the_policys_tries(store_url: str, crashes: bool) -> None:
+    """M4, M5: a step that polls is as patient with errors at its hundredth look as at its first."""
+    app = bide.App()
+    looks: list[str] = []
+
+    @app.machine("polls", retry=bide.RetryPolicy(attempts=3, first="10s", factor=2, most="1h"))
+    class Polls:
+        def poll(self, ctx: Ctx) -> Any:
+            assert ctx.attempt == len(looks)  # `attempt` counts both
+            looks.append(day[len(looks)])
+            if looks[-1] == "error":
+                raise ConnectionError(f"look {ctx.attempt}")
+            return bide.Retry(delay="1m") if looks[-1] == "not yet" else bide.Done("there")
+
+    day = [*["not yet"] * 5, "error", "error", "not yet", "error", "error", "there"]
+    async with world(app, store=store_url) as there:
+        run = await there.start("polls")
+        if crashes:
+            await there.crash()
+        await there.advance("1h")
+        assert await there.result(run.id) == "there"
+        assert looks == day
+
+        day, looks[:] = ["error", "not yet", *["error"] * 3, "there"], []
+        run = await there.start("polls")
+        await there.advance("5m")
+        info = await there.get(run.id)
+        assert (info.status, info.attempt, looks) == ("failed", 4, day[:5])
+        assert str(info.error) == "StepFailed: look 4"
+
+
+async def test_M5_the_failures_of_one_step_are_not_counted_with_those_of_another(store_url: str) -> None:
+    app = bide.App()
+    calls: list[str] = []
+
+    @app.machine("chain", retry=bide.RetryPolicy(attempts=3, first="10s"))
+    class Chain:
+        @bide.start
+        def first(self, ctx: Ctx) -> Any:
+            return self.fail_twice(ctx, bide.Next("second"))
+
+        def second(self, ctx: Ctx) -> Any:
+            return bide.Retry() if ctx.attempt == 0 else self.fail_twice(ctx, bide.Done("done"))
+
+        @bide.helper
+        def fail_twice(self, ctx: Ctx, then: Any) -> Any:
+            calls.append(ctx.step)
+            if calls.count(ctx.step) < 3:
+                raise ConnectionError("not yet")
+            return then
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("chain")
+        await there.advance("1h")
+        assert await there.result(run.id) == "done"
+
+
 async def test_M5_retries_0_fails_at_the_first_error(store_url: str) -> None:
     app = bide.App()
 

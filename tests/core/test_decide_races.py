@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from bide.core.batch import View
-from bide.core.commands import AnyCommand, Cancelled, Committed, Done, GiveBack, Move, Receipt, Reply, Stale
+from bide.core.commands import AnyCommand, Cancelled, Committed, Done, GiveBack, Move, Receipt, Reply, Stale, TryAgain
 from bide.core.decide import decide_all
 from bide.core.moves import join_of
-from bide.core.records import FINAL, Run, RunError, Wait
+from bide.core.records import FAILURES, FINAL, Run, RunError, Turn, Wait, failures_of
 from tests.support.decisions import (
     HOUR,
     NOW,
@@ -312,6 +312,18 @@ def test_W8_whatever_a_clean_up_says_the_run_ends_cancelled() -> None:
     decide(view, commit(end()))
     assert view.runs[RUN].status == "cancelled"
     assert view.changes.timers[(RUN, 0)] is None
+
+
+def test_M5_failures_in_a_row_are_counted_until_a_commit_that_is_none() -> None:
+    """M4, M5: they are known by the commit that counted them, so that nothing has to forget them."""
+    view = view_of(running(commits=7, attempt=3), offer=WORKER)
+    failed = TryAgain(state="{}", delay=timedelta(0), error="OSError: down", failures=2)
+    decide(view, commit(failed, commits=7, keep=True))
+    run, row = view.runs[RUN], view.changes.steps[(RUN, FAILURES)]
+    assert row is not None
+    assert failures_of(Turn(run=run, steps=(row,))) == 2
+    decide(view, commit(redo(), commits=8, keep=True))
+    assert (view.runs[RUN].attempt, failures_of(Turn(run=view.runs[RUN], steps=(row,)))) == (5, 0)
 
 
 # ---------------------------------------------------------------- stale commits

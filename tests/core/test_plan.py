@@ -81,6 +81,11 @@ def test_who_looks_at_the_inbox_or_gives_back_what_was_taken_reads_it_whole() ->
     assert opening(unseen=(Unseen(key="old", kind="receive", name="go", result="{}", seq=1),)).inboxes == {RUN}
 
 
+def test_M5_only_the_redo_of_a_machines_step_reads_how_often_it_failed() -> None:
+    assert plan.turn_reads([running(attempt=1)]).histories == {RUN}
+    assert plan.turn_reads([running()]).histories == set()
+
+
 def test_S4_the_step_of_a_machine_is_handed_its_inbox_and_a_workflow_is_not() -> None:
     assert plan.turn_reads([running(inbox_count=3)]).inboxes == {RUN}
     assert plan.turn_reads([running(**FULL)]).inboxes == set()

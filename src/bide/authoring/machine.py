@@ -20,7 +20,7 @@ from bide.authoring.terms import agenda_of, terms_of
 from bide.core.commands import Consumed, Continue, End, Move, NewChild, Park, TryAgain
 from bide.core.durations import BadDuration, parse_duration, parse_timeout
 from bide.core.payloads import BadPayload, decode_as, encode_payload
-from bide.core.records import RunError, Style, Turn, Wait
+from bide.core.records import RunError, Style, Turn, Wait, failures_of
 from bide.core.retrying import RetryPolicy
 from bide.core.schema import schema_or_none
 from bide.engine import tracing
@@ -183,11 +183,12 @@ class Machine:
             return failure(type(error).__name__, error, turn.run.step)
         if isinstance(error, Invalid):  # a limit, or what cannot be stored: the same again next time (F16)
             return failure(type(error).__name__, error, turn.run.step)
-        failures = turn.run.attempt + 1
+        failures = failures_of(turn) + 1  # not `attempt`, which counts what the step itself asked for too
         if self.retry.gives_up(failures, error):
             return failure("StepFailed", error, turn.run.step)
         delay = self.retry.pause(failures, session.ports.random())
-        return TryAgain(state=turn.run.state, delay=delay, error=f"{type(error).__name__}: {message_of(error)}")
+        said = f"{type(error).__name__}: {message_of(error)}"
+        return TryAgain(state=turn.run.state, delay=delay, error=said, failures=failures)
 
     def _method(self, step: str) -> Callable[..., Any]:
         if step == "on_cancel" and self.cleanup is not None:

@@ -275,6 +275,7 @@ class TryAgain(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):
     state: str
     delay: timedelta
     error: str | None = None
+    failures: int = 0  # of a machine's step, in a row and this one included: it counts them apart from `attempt`
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True, tag=True, gc=False):

@@ -416,8 +416,11 @@ def turn_reads(runs: Iterable[Run]) -> Reads:
             wanted.streams.add(run.workspace)
             if run.open_waits:
                 wanted.waits.update((run.id, no) for no in run.open_waits)
-        elif run.woken_by is not None:
+            continue
+        if run.woken_by is not None:
             wanted.waits.add((run.id, run.woken_by))
+        if run.attempt and run.style == "machine":
+            wanted.histories.add(run.id)  # how often it failed (`records.failures_of`)
     return wanted
 
 

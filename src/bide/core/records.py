@@ -269,6 +269,7 @@ OWN: Final = "\u00a0"
 CANCELLED: Final = f"bide{OWN}cancelled"  # the row that says where in the order a workflow was cancelled (W8)
 EARLIER_CANCELLED: Final = "bide/cancelled"
 LIFE: Final = "\x01life"  # the row that says how often a workflow has begun anew
+FAILURES: Final = "\x01failures"  # the row that says how often in a row a machine's step has failed (M5)
 _PAUSE: Final = re.compile(rf"(?P<step>.+)(?:{OWN}\(pause{OWN}(?P<no>[0-9]+)\)|/pause(?P<earlier>[0-9]+))", re.DOTALL)
 
 
@@ -409,6 +410,16 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     steps: tuple[StepRow, ...] = ()  # of a workflow
     waits: tuple[Wait, ...] = ()  # open ones of a workflow
     stream_seq: int = 0  # of a workflow: the newest event of its workspace when the turn began
+
+
+def failures_of(turn: Turn) -> int:
+    """How often in a row the step that a machine's turn redoes has failed (M5).
+
+    The row counts where the commit that wrote it is the newest. After any other one, a `Retry` too, there is no failure
+    to count.
+    """
+    row = next((row for row in turn.steps if row.key == FAILURES), None)
+    return row.attempts if row is not None and row.seq == turn.run.commits else 0
 
 
 _WAIT_ID: Final = re.compile("wait_(.+)_([0-9]{1,9})", re.DOTALL)

@@ -36,7 +36,7 @@ from bide.core.history import record_history
 from bide.core.matching import takes
 from bide.core.moves import close_wait, describe, finish, grant, lease, make_ready, park
 from bide.core.outbox import notify
-from bide.core.records import LIFE, REPLAYED, QueueEntry, Run, RunId, RunStatus, StepRow, Wait
+from bide.core.records import FAILURES, LIFE, REPLAYED, QueueEntry, Run, RunId, RunStatus, StepRow, Wait
 from bide.core.starting import start_child
 from bide.core.streaming import Ask, Settle
 from bide.core.traces import with_trace
@@ -317,6 +317,10 @@ def _try_again(draft: Draft, run: Run, move: TryAgain, keep: bool) -> Reply:
     # A pipeline's state tells of its items, and goes on while the stage that feeds them waits for its next try.
     state = run.state if run.style == "pipeline" else move.state
     run = replace(run, attempt=run.attempt + 1, state=state)
+    if move.failures:
+        draft.steps[(run.id, FAILURES)] = StepRow(
+            run_id=run.id, key=FAILURES, kind="failures", status="trying", seq=run.commits, attempts=move.failures
+        )
     data: dict[str, object] = {"step": run.step, "attempt": run.attempt}
     if move.error is not None:
         data["error"] = move.error
