@@ -89,6 +89,28 @@ def test_show_has_facts_waits_and_inbox(bide: Bide) -> None:
     assert [signal["name"] for signal in shown["inbox"]] == ["other"]
 
 
+TWO_WAITS = """
+
+@app.workflow("pair")
+async def pair(step):
+    waits = [step.wait_for_signal(f"gate {n}", signal=f"pair-{n}", timeout="1d") for n in range(2)]
+    return await step.all("both", *waits)
+"""
+
+
+def test_show_has_all_waits_of_a_run_also_where_they_come_on_several_pages(
+    bide: Bide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T46: a page of large rows ends early."""
+    (bide.folder / "shop.py").write_text(SHOP + TWO_WAITS)
+    run_id = bide.start("pair")
+    whole = bide("show", run_id, "--json").json
+    monkeypatch.setattr("bide.client.paging.MOST_BYTES", 1)
+    assert bide("waits", "--json").json["next_cursor"] is not None
+    assert bide("show", run_id, "--json").json["waits"] == whole["waits"]
+    assert len(whole["waits"]) == 2
+
+
 def test_show_tells_how_far_the_items_of_a_run_have_come(bide: Bide) -> None:
     """U4: expected, dispatched, answered, done and rejected; after the end, too."""
     run_id = bide.start("reviews", '["a", "b", "c", "d"]')

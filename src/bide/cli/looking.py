@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bide.views import Page, RunInfo, WaitInfo
 
 ALL = "all"
+MOST_SHOWN = 1000  # waits of one run
 
 
 def runs(
@@ -190,12 +191,12 @@ def show(
     async def work(session: Session) -> None:
         run_id = await session.run_id(run)
         info = await session.client.get(run_id)
-        page = await session.client.waits(run_id=run_id, status=None, limit=1000)
+        waits = await _waits(session, run_id)
         inbox = await session.client.inbox(run_id)
         out = session.out
         if out.as_json:
             progress = await session.client.progress(run_id)
-            out.value({**fields(info), "waits": list(page), "inbox": inbox, "progress": progress})
+            out.value({**fields(info), "waits": waits, "inbox": inbox, "progress": progress})
             return
         now = await session.now()
         out.facts(_facts(info, now))
@@ -203,10 +204,10 @@ def show(
         if progress.expected:
             out.line()
             _items(out, progress)
-        if page:
+        if waits:
             out.line()
             out.line("waits", "bold")
-            out.table(WAIT_COLUMNS, [_wait_row(wait, now) for wait in page])
+            out.table(WAIT_COLUMNS, [_wait_row(wait, now) for wait in waits])
         if inbox:
             out.line()
             out.line("inbox", "bold")
@@ -217,6 +218,17 @@ def show(
             )
 
     return perform(at, work)
+
+
+async def _waits(session: Session, run_id: str) -> list[WaitInfo]:
+    """The first of a run's waits. Large ones come on several pages."""
+    page = await session.client.waits(run_id=run_id, status=None, limit=MOST_SHOWN)
+    waits = list(page)
+    while page.next_cursor is not None and len(waits) < MOST_SHOWN:
+        left = MOST_SHOWN - len(waits)
+        page = await session.client.waits(run_id=run_id, status=None, limit=left, cursor=page.next_cursor)
+        waits += page
+    return waits
 
 
 def _items(out: Output, progress: Progress) -> None:

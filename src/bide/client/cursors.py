@@ -32,6 +32,24 @@ def after_interaction(cursor: str | None) -> tuple[str, int, int] | None:
     return found
 
 
+def part(number: int, id: str) -> str:
+    return f"{number}/{id}" if id else str(number)
+
+
+def after_part(cursor: str | None) -> tuple[int, str]:
+    """The number, in what a run has, of what the page before ended with, and its id where others have that number.
+
+    >>> after_part("7"), after_part("7/charge#2"), after_part(None)
+    ((7, ''), (7, 'charge#2'), (-1, ''))
+    """
+    if cursor is None:
+        return -1, ""
+    number, _, id = cursor.partition("/")
+    if not (number.isascii() and number.isdigit() and len(number) <= 19):
+        raise _foreign(cursor)
+    return int(number), id
+
+
 def moment(at: datetime, id: str) -> str:
     return f"{at.isoformat()}/{id}"
 

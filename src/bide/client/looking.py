@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from bide.authoring.checks import check_choice, check_limit, check_tags, check_text, is_name
 from bide.authoring.context import received
 from bide.authoring.machine import definition_name
-from bide.client.cursors import after_run, after_wait
+from bide.client.cursors import after_part, after_run, after_wait, part
 from bide.client.door import PAGE, Door, began_before
+from bide.client.paging import cut, read_page
 from bide.client.progress import Progress, progress_now
 from bide.core import explaining
 from bide.core.agenda import terms
 from bide.core.durations import Duration
 from bide.core.parked import Facts
-from bide.core.records import OPEN_WAIT, Interaction, Run, RunStatus, Wait, WaitStatus
+from bide.core.records import OPEN_WAIT, Interaction, Run, RunStatus, StepRow, Wait, WaitStatus
+from bide.core.records import Signal as SignalRow
 from bide.errors import StoreCorrupt
 from bide.stores.interface import InteractionFilter, RunFilter, WaitFilter
 from bide.views import (
@@ -38,6 +40,7 @@ from bide.views import (
 MOST_CHILDREN = 1000
 MOST_WAITS = 1000  # that are open
 MOST_UNUSED = 10_000  # per workspace (S12)
+Part = TypeVar("Part", SignalRow, StepRow, LedgerEntry)
 
 
 class Looking(Door):
@@ -71,9 +74,13 @@ class Looking(Door):
             correlation_key=check_text(correlation_key, "correlation key") if correlation_key is not None else None,
             tags=check_tags(tags if tags is not None else {}),
         )
-        rows = await runtime.store.runs(wanted, after=after_run(cursor), limit=check_limit(limit))
+
+        async def read(after: str | None, limit: int) -> Sequence[Run]:
+            return await runtime.store.runs(wanted, after=after, limit=limit)
+
+        rows, last = await read_page(read, after_run(cursor), check_limit(limit), lambda row: row.id)
         shown = [run_info(await self._covering(row)) for row in rows]
-        return Page(shown, rows[-1].id if len(rows) == limit else None)
+        return Page(shown, last.id if last is not None else None)
 
     async def waits(
         self,
@@ -99,22 +106,39 @@ class Looking(Door):
         texts["run_id"] = run_id
         given: dict[str, Any] = {what: check_text(text, what) for what, text in texts.items() if text is not None}
         wanted = WaitFilter(workspace=self.workspace, status=status, opened_before=before, **given)
-        rows = await runtime.store.waits(wanted, after=after_wait(cursor), limit=check_limit(limit))
-        following = f"{rows[-1].run_id}/{rows[-1].no}" if len(rows) == limit else None
-        return Page([wait_info(row) for row in rows], following)
+
+        async def read(after: tuple[str, int] | None, limit: int) -> Sequence[Wait]:
+            return await runtime.store.waits(wanted, after=after, limit=limit)
+
+        rows, last = await read_page(read, after_wait(cursor), check_limit(limit), lambda row: (row.run_id, row.no))
+        return Page([wait_info(row) for row in rows], f"{last.run_id}/{last.no}" if last is not None else None)
 
     async def inbox(self, run_id: str) -> list[Any]:
         """The signals that wait in a run's inbox, in arrival order."""
+        return [received(signal) for signal in await self._inbox(run_id)]
+
+    async def _inbox(self, run_id: str) -> list[SignalRow]:
         row = await self._find(run_id)
         runtime = await self._open()
-        return [received(without_hidden(signal, row)) for signal in await runtime.store.inbox(row.id)]
+        return [without_hidden(signal, row) for signal in await runtime.store.inbox(row.id)]
+
+    async def _inbox_page(self, run_id: str, cursor: str | None, limit: int | None) -> Page[Any]:
+        signals, following = _part(await self._inbox(run_id), cursor, limit)
+        return Page([received(signal) for signal in signals], following)
 
     async def steps(self, run_id: str) -> list[StepInfo]:
         """What the steps and waits of a workflow came to so far, in the order in which a replay gets them."""
+        return [step_info(step) for step in await self._steps(run_id)]
+
+    async def _steps(self, run_id: str) -> list[StepRow]:
         row = await self._covering(await self._find(run_id))
         runtime = await self._open()
-        steps = sorted(await runtime.store.steps(row.id), key=lambda step: step.seq)
-        return [step_info(without_hidden(step, row)) for step in steps]
+        steps = sorted(await runtime.store.steps(row.id), key=_place)
+        return [without_hidden(step, row) for step in steps]
+
+    async def _steps_page(self, run_id: str, cursor: str | None, limit: int | None) -> Page[StepInfo]:
+        steps, following = _part(await self._steps(run_id), cursor, limit)
+        return Page([step_info(step) for step in steps], following)
 
     async def progress(self, run_id: str) -> Progress:
         """How far the items of a run have come, as counts."""
@@ -129,6 +153,9 @@ class Looking(Door):
             return ledger_entries(await runtime.store.ledger(row.id))
         except msgspec.MsgspecError as error:
             raise StoreCorrupt(f"the ledger of {run_id} was changed and cannot be read: {error}") from error
+
+    async def _ledger_page(self, run_id: str, cursor: str | None, limit: int | None) -> Page[LedgerEntry]:
+        return Page(*_part(await self.ledger(run_id), cursor, limit))
 
     async def explain(self, run_id: str, *, options: str = "") -> Explanation:
         """Why a run stands where it stands, in sentences; *options* is put behind every command that they name.
@@ -199,3 +226,16 @@ class Looking(Door):
         return {
             wait.no: f"{base}/resume/{signer.mint(wait.workspace, wait.run_id, wait.names[0])}" for wait in callbacks
         }
+
+
+def _part(rows: Sequence[Part], cursor: str | None, limit: int | None) -> tuple[list[Part], str | None]:
+    """A page of what a run has, and the cursor of the next one; all of it where neither is asked for."""
+    if cursor is None and limit is None:
+        return list(rows), None
+    after = after_part(cursor)
+    found, last = cut((row for row in rows if _place(row) > after), check_limit(limit if limit is not None else PAGE))
+    return found, part(*_place(last)) if last is not None else None
+
+
+def _place(row: SignalRow | StepRow | LedgerEntry) -> tuple[int, str]:
+    return row.seq, row.key if isinstance(row, StepRow) else ""

@@ -14,6 +14,7 @@ from bide.authoring.machine import definition_name, encode
 from bide.client.answering import check_reason
 from bide.client.cursors import after_moment, moment
 from bide.client.door import PAGE, began_before
+from bide.client.paging import read_page
 from bide.client.tasks import Tasks, _person, raise_unchanged
 from bide.core.agenda import terms
 from bide.core.answering import foreseen
@@ -196,8 +197,12 @@ class Operating(Tasks):
     async def dead_letters(self, *, cursor: str | None = None, limit: int = PAGE) -> Page[DeadLetterInfo]:
         """What bide stopped retrying, oldest first."""
         runtime = await self._open()
-        rows = await runtime.store.dead_letters(self.workspace, after=after_moment(cursor), limit=check_limit(limit))
-        following = moment(rows[-1].at, rows[-1].id) if len(rows) == limit else None
+
+        async def read(after: tuple[datetime, str] | None, limit: int) -> Sequence[DeadLetter]:
+            return await runtime.store.dead_letters(self.workspace, after=after, limit=limit)
+
+        rows, last = await read_page(read, after_moment(cursor), check_limit(limit), lambda row: (row.at, row.id))
+        following = moment(last.at, last.id) if last is not None else None
         return Page([dead_letter_info(row) for row in rows], following)
 
     async def retry_dead_letter(self, id: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 
 from bide.authoring.checks import check_choice, check_limit, check_text, is_name
@@ -11,10 +11,11 @@ from bide.client.answering import Answering, check_reason
 from bide.client.cursors import after_interaction
 from bide.client.door import PAGE
 from bide.client.groups import groups_of
+from bide.client.paging import read_page
 from bide.client.refusals import raise_refused_task
 from bide.core.commands import Conflicting, Denied, Done, Receipt, Unknown
 from bide.core.payloads import canonical_text, digest
-from bide.core.records import Interaction, InteractionStatus, RunId, run_of_interaction, run_of_wait
+from bide.core.records import Interaction, InteractionStatus, RunId, Wait, run_of_interaction, run_of_wait
 from bide.core.requests import Amend, Answer, ChangeWait, HandTask, Misfit
 from bide.errors import AlreadyAnswered, BadInput, Forbidden, TaskTaken, WaitNotFound
 from bide.stores.interface import InteractionFilter, WaitFilter
@@ -113,8 +114,12 @@ class Tasks(Answering):
             assignee=_person(assignee, "assignee"),
             group=_person(group, "group"),
         )
-        rows = await runtime.store.interactions(wanted, after=after_interaction(cursor), limit=check_limit(limit))
-        following = rows[-1][0].id if len(rows) == limit else None
+
+        async def read(after: tuple[str, int, int] | None, limit: int) -> Sequence[tuple[Interaction, Wait]]:
+            return await runtime.store.interactions(wanted, after=after, limit=limit)
+
+        rows, last = await read_page(read, after_interaction(cursor), check_limit(limit), _place_of)
+        following = last[0].id if last is not None else None
         hidden = await self._hidden_in(row.run_id for row, _ in rows if _has_fields(row))
         return Page([interaction_info(row, wait, hidden.get(row.run_id)) for row, wait in rows], following)
 
@@ -183,6 +188,10 @@ class Tasks(Answering):
         )
         raise_unchanged(reply, id)
         return await self.interaction(id)
+
+
+def _place_of(found: tuple[Interaction, Wait]) -> tuple[str, int, int]:
+    return found[0].run_id, found[0].no, found[0].item
 
 
 def _has_fields(row: Interaction) -> bool:

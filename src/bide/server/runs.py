@@ -102,16 +102,26 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     status: str
 
 
+class PartQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which page; without any of these all comes at once."""
+
+    cursor: str | None = None
+    limit: Limit | None = None
+
+
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     items: list[LedgerEntry]
+    next_cursor: str | None
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
     items: list[StepInfo]
+    next_cursor: str | None
 
 
 class Inbox(msgspec.Struct, frozen=True, kw_only=True):
     items: list[dict[str, Any]]
+    next_cursor: str | None
 
 
 def started(row: RunRow) -> StartedRun:
@@ -202,21 +212,22 @@ async def result(call: Call) -> Answer:
 
 
 async def ledger(call: Call) -> Ledger:
-    call.ask(Nothing)
-    return Ledger(items=await call.client.ledger(call.path["run_id"]))
+    asked = call.ask(PartQuery)
+    page = await call.client._ledger_page(call.path["run_id"], asked.cursor, asked.limit)
+    return Ledger(items=list(page), next_cursor=page.next_cursor)
 
 
 async def steps(call: Call) -> Steps:
-    call.ask(Nothing)
-    return Steps(items=await call.client.steps(call.path["run_id"]))
+    asked = call.ask(PartQuery)
+    page = await call.client._steps_page(call.path["run_id"], asked.cursor, asked.limit)
+    return Steps(items=list(page), next_cursor=page.next_cursor)
 
 
 async def inbox(call: Call) -> Inbox:
-    call.ask(Nothing)
-    signals = await call.client.inbox(call.path["run_id"])
-    return Inbox(
-        items=[{"id": s.id, "name": s.name, "payload": s.payload, "received_at": s.received_at} for s in signals]
-    )
+    asked = call.ask(PartQuery)
+    page = await call.client._inbox_page(call.path["run_id"], asked.cursor, asked.limit)
+    items = [{"id": s.id, "name": s.name, "payload": s.payload, "received_at": s.received_at} for s in page]
+    return Inbox(items=items, next_cursor=page.next_cursor)
 
 
 async def progress(call: Call) -> Progress:
@@ -297,15 +308,15 @@ ENDPOINTS = (
     ),
     Endpoint(
         "GET", "/v1/runs/{run_id}/ledger", ledger, "runs:read", "Everything that happened to a run",
-        answers={200: Ledger}, found=run_exists, refusals=(404,),
+        query=PartQuery, answers={200: Ledger}, found=run_exists, refusals=(404,),
     ),
     Endpoint(
         "GET", "/v1/runs/{run_id}/inbox", inbox, "runs:read", "The signals in a run's inbox",
-        answers={200: Inbox}, found=run_exists, refusals=(404,),
+        query=PartQuery, answers={200: Inbox}, found=run_exists, refusals=(404,),
     ),
     Endpoint(
         "GET", "/v1/runs/{run_id}/steps", steps, "runs:read", "What the steps of a workflow came to",
-        answers={200: Steps}, found=run_exists, refusals=(404,),
+        query=PartQuery, answers={200: Steps}, found=run_exists, refusals=(404,),
     ),
     Endpoint(
         "POST", "/v1/runs/{run_id}/cancel", cancel, "runs:cancel", "Cancel a run",
