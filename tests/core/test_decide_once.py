@@ -10,9 +10,9 @@ from bide.core.batch import View
 from bide.core.commands import AnyCommand, Done, Once, OnceKey, Reply, Start, Started
 from bide.core.decide import decide_all
 from bide.core.once import KEPT_FOR, once_name
-from bide.core.records import NO_RUN, Chore, Name, Run, RunId
+from bide.core.records import NO_RUN, Chore, RunId
 from bide.core.requests import LetGo
-from tests.support.decisions import NOW, running
+from tests.support.decisions import NOW
 
 KEY = OnceKey(path="/v1/runs", key="k", digest="d")
 

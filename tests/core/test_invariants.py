@@ -201,6 +201,13 @@ def a_chore(id: str, kind: Any, run_id: RunId) -> Callable[[Rows], None]:
     return damage
 
 
+def a_step(status: Any) -> Callable[[Rows], None]:
+    def damage(rows: Rows) -> None:
+        rows.steps = [StepRow(run_id=DONE, key="a", kind="run", status=status, seq=1)]
+
+    return damage
+
+
 def parts_belong_to_a_run(rows: Rows) -> None:
     rows.steps = [StepRow(run_id=RunId("run_nobody"), key="a", kind="run", status="done", seq=1)]
 
@@ -286,6 +293,14 @@ UNFIT = {
     "parked on nothing": (of_runs(PARKED, parked_on=None), "I7"),
     "held while it runs": (of_runs(RUNNING, held="poison"), "I7"),
     "a child of no wait": (of_runs(READY, parent_id=PARENT), "I7"),
+    "more signals than came": (of_runs(PARKED, inbox_seq=0), "I7"),
+    "a key for another while": (of_runs(PARKED, correlation_scope="never"), "I7"),
+    "fewer attempts than none": (of_runs(RUNNING, attempt=-1), "I7"),
+    "fewer claims than none": (of_runs(RUNNING, claims=-1), "I7"),
+    "fewer commits than none": (of_runs(RUNNING, commits=-1), "I7"),
+    "fewer waits than none": (of_runs(READY, wait_no=-1), "I7"),
+    "a step that is nothing": (a_step("asleep"), "I7"),
+    "a name that is nothing": (a_name("nickname", "", ""), "I7"),
     "closed, and looked for": (of_waits(DONE, due_at=NOW), "I5"),
     "more than was wanted": (of_waits(PARENT, received=9), "I5"),
 }

@@ -39,6 +39,7 @@ INSERT INTO steps (run_id, key, kind, status, seq, attempts) VALUES ('run_nobody
 INSERT INTO units VALUES ('run_nobody', 1, 0, 0, 0, 0, false, false);
 INSERT INTO items VALUES ('run_nobody', 1, 0, 'done', 0, 'null', NULL, 0, 0, 0, NULL, NULL)
 """
+STEP = "INSERT INTO steps (run_id, key, kind, status, seq, attempts) VALUES ('run_done', 'a', 'run', 'asleep', 1, 1)"
 CHORE = "INSERT INTO chores (id, kind, run_id, due_at, workspace, data) VALUES ('%s', '%s', '%s', now(), 'main', '{}')"
 TAKEN = "INSERT INTO names VALUES (now(), 'main', 'signal', 'gate', 'run_done', 'open', '1')"
 
@@ -54,6 +55,7 @@ BREAKS = {
     "audit_i5_open_waits": "UPDATE runs SET open_waits = '[]' WHERE id = 'run_parked'",
     "audit_i5_resolved_once": "UPDATE waits SET cause = NULL WHERE run_id = 'run_done'",
     "audit_i7_correlation_key_is_freed": "UPDATE names SET run_id = 'run_done'",
+    "audit_i7_kinds_are_known": f"{STEP}; UPDATE names SET kind = 'nickname'",
     "audit_i7_nothing_left_open": "INSERT INTO timers (run_id, no, due_at) VALUES ('run_done', 0, now())",
     "audit_i7_only_a_cancel_is_passed_on": CHORE % ("cancel_children:run_done", "cancel_children", "run_done"),
     "audit_i7_rows_agree": "UPDATE runs SET ended_at = NULL WHERE id = 'run_done'",
@@ -128,6 +130,12 @@ UNFIT = {
     "UPDATE runs SET parked_on = NULL WHERE id = 'run_parked'": "I7",
     "UPDATE runs SET held = 'poison' WHERE id = 'run_running'": "I7",
     "UPDATE runs SET parent_id = 'run_parent' WHERE id = 'run_ready'": "I7",
+    "UPDATE runs SET inbox_seq = 0 WHERE id = 'run_parked'": "I7",
+    "UPDATE runs SET correlation_scope = 'never' WHERE id = 'run_parked'": "I7",
+    "UPDATE runs SET attempt = -1 WHERE id = 'run_running'": "I7",
+    "UPDATE runs SET claims = -1 WHERE id = 'run_running'": "I7",
+    "UPDATE runs SET commits = -1 WHERE id = 'run_running'": "I7",
+    "UPDATE runs SET wait_no = -1 WHERE id = 'run_ready'": "I7",
     "UPDATE waits SET status = 'asleep' WHERE run_id = 'run_done'": "I5",
     "UPDATE waits SET due_at = now() WHERE run_id = 'run_done'": "I5",
     "UPDATE waits SET received = 9 WHERE run_id = 'run_parent'": "I5",

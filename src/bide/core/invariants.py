@@ -97,6 +97,7 @@ def check(rows: Rows) -> list[BrokenRow]:
     broken += _of_units(rows, waits)
     broken += _of_streams(rows, runs)
     broken += _of_families(rows, runs)
+    broken += _of_kinds(rows)
     for name in rows.names:
         holder = runs.get(name.run_id)
         if name.kind == "correlation" and (
@@ -189,16 +190,32 @@ def _of_run(
         yield BrokenRow("I8", run.id, f"is at epoch {run.epoch}, its queue entry at {entry.epoch}")
 
 
+def _of_kinds(rows: Rows) -> Iterator[BrokenRow]:
+    """I7: every step came to something that a step can come to, and every name is of a kind that there is."""
+    for step in rows.steps:
+        if step.status not in ("done", "failed", "timed_out", "trying"):
+            detail = f"step {step.key} is {step.status}, and what a step can be says otherwise"
+            yield BrokenRow("I7", step.run_id, detail)
+    for name in rows.names:
+        if name.kind not in ("correlation", "dedup", "signal"):
+            detail = f"name {name.name} is a {name.kind}, and what a name can be says otherwise"
+            yield BrokenRow("I7", name.run_id, detail)
+
+
 def _agrees(run: Run) -> bool:
-    """Whether what goes with some statuses is there with these alone."""
+    """Whether what goes with some statuses is there with these alone, and no count is one that cannot be."""
     is_ended, is_parked = run.ended_at is not None, run.parked_on is not None
     is_held_fitly = run.held is None or run.status == "ready"
     is_child_fitly = (run.parent_id is None) == (run.parent_wait is None)
+    is_counted = min(run.attempt, run.claims, run.epoch, run.commits, run.wait_no) >= 0
     return (
         is_ended == (run.status in FINAL)
         and is_parked == (run.status == "waiting")
         and is_held_fitly
         and is_child_fitly
+        and is_counted
+        and 0 <= run.inbox_count <= run.inbox_seq
+        and run.correlation_scope in ("live", "forever")
     )
 
 
