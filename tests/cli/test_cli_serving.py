@@ -151,6 +151,29 @@ def test_dev_starts_again_when_the_code_changes(bide: Bide) -> None:
     assert bide.finished(process).code == 0
 
 
+@pytest.mark.parametrize("lost", ["with the memory", "with the file", "by being revoked"])
+def test_dev_prints_a_key_that_is_good_after_it_has_started_again(bide: Bide, lost: str) -> None:
+    """§11: also where the store that knew the first one is gone, or knows better."""
+    store = "memory://" if lost == "with the memory" else "sqlite:///dev.db"
+    process = bide.process("dev", "shop.py", "--port", "0", "--json", BIDE_STORE=store)
+    first = ready(process)
+    assert get(f"{first['url']}/v1/runs", headers={"Authorization": f"Bearer {first['key']}"}).status_code == 200
+    if lost == "by being revoked":
+        [key] = bide("keys", "list", "--store", store, "--json").json["items"]
+        assert bide("keys", "revoke", key["id"], "--store", store).code == 0
+    if lost == "with the file":
+        for file in bide.folder.glob("dev.db*"):
+            file.unlink()
+    save(bide.folder / "shop.py", f"{(bide.folder / 'shop.py').read_text()}\n# saved again\n")
+    again = ready(process)
+
+    assert again["key"] != first["key"]
+    assert get(f"{again['url']}/v1/runs", headers={"Authorization": f"Bearer {again['key']}"}).status_code == 200
+    assert again["key"] in again["curl"]
+    process.send_signal(signal.SIGTERM)
+    assert bide.finished(process).code == 0
+
+
 @pytest.mark.parametrize("broken", ["def (", "import not_there_yet"])
 def test_dev_goes_on_when_code_that_cannot_be_loaded_is_mended(bide: Bide, broken: str) -> None:
     """Whoever saves a file in the middle of a thought is not left without a server."""

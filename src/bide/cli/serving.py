@@ -24,7 +24,7 @@ from bide.cli.output import Output, to_json
 from bide.cli.quickly import run_quickly
 from bide.cli.session import Target, check_links, without_password
 from bide.cli.usage import AppOption, JsonOption, StoreOption, UsageProblem, WorkspaceOption
-from bide.core.access import SCOPES
+from bide.core.access import SCOPES, key_hash
 from bide.core.durations import parse_duration
 from bide.core.samples import sample
 from bide.engine.garbage import Collector
@@ -188,12 +188,13 @@ def _lead_to(app: App, port: int) -> None:
 
 
 async def _dev_key(app: App, workspace: str) -> str:
-    """The same key after a restart for changed code; it is good for a day."""
-    known = os.environ.get(DEV_KEY)
+    """A key that is good for a day; after a restart for changed code the same, where the store still takes it."""
+    runtime, known = await app.runtime(), os.environ.get(DEV_KEY)
     if known is not None:
-        return known
-    scopes = tuple(SCOPES)
-    text, _ = await make_key(await app.runtime(), workspace, scopes, name="dev", expires=parse_duration("1d"))
+        found = await runtime.store.key(key_hash(known))
+        if found is not None and found[0].is_good(found[1]) and found[0].workspace == workspace:
+            return known
+    text, _ = await make_key(runtime, workspace, tuple(SCOPES), name="dev", expires=parse_duration("1d"))
     os.environ[DEV_KEY] = text
     return text
 
