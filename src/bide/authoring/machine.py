@@ -112,7 +112,8 @@ class Machine:
         return schema_or_none(self._state_type)
 
     def encode_input(self, value: object, max_bytes: int) -> str:
-        return encode(value, max_bytes, f"the input of {self.name!r}")
+        """Encode an input, and refuse one that could not be the first state (M3)."""
+        return encode_as(value, self._state_type, max_bytes, f"the input of {self.name!r}")
 
     async def take_turn(self, turn: Turn, session: Session) -> None:
         current: Turn | None = turn
@@ -353,6 +354,16 @@ def encode(value: object, limit: int, what: str) -> str:
     except BadPayload as error:
         kind = PayloadTooLarge if error.problem == "too_large" else BadInput
         raise kind(f"{what} cannot be stored: {error}") from error
+
+
+def encode_as(value: object, type_: Any, limit: int, what: str) -> str:
+    """The same, for what will be read as a type: one that it does not fit is refused (F16)."""
+    text = encode(value, limit, what)
+    try:
+        decode_as(text, type_)
+    except BadPayload as error:
+        raise BadInput(f"{what} does not fit its type: {error}") from error
+    return text
 
 
 def _steps(cls: type) -> dict[str, Callable[..., Any]]:

@@ -7,18 +7,17 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, get_origin, overload
 
-from bide.authoring.machine import encode
+from bide.authoring.machine import encode_as
 from bide.authoring.signals import Signal
 from bide.authoring.workflow.annotations import annotation_of, is_readable
 from bide.authoring.workflow.restarting import without_restart
 from bide.authoring.workflow.step import Step
 from bide.authoring.workflow.turn import WorkflowTurn
-from bide.core.payloads import BadPayload, decode_as
 from bide.core.records import Style, Turn
 from bide.core.retrying import RetryPolicy
 from bide.core.schema import schema_or_none
 from bide.engine.definitions import Session
-from bide.errors import BadDefinition, BadInput
+from bide.errors import BadDefinition
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -114,12 +113,7 @@ class Workflow(Generic[In_contra, Out_co]):
 
     def encode_input(self, value: object, max_bytes: int) -> str:
         """Encode an input, and refuse one that the function could not be called with."""
-        text = encode(value, max_bytes, f"the input of {self.name!r}")
-        try:
-            decode_as(text, self._input_type)
-        except BadPayload as error:
-            raise BadInput(f"the input of {self.name!r} does not fit its type: {error}") from error
-        return text
+        return encode_as(value, self._input_type, max_bytes, f"the input of {self.name!r}")
 
     async def call(self, turn: WorkflowTurn, step: Step) -> Any:
         if self._takes_input:
