@@ -135,6 +135,21 @@ async def test_tasks_and_events_over_http(store_url: str) -> None:
         assert (await client.emit("order.shipped", {"order": 1}, id="evt-1")).started == 0
 
 
+async def test_G5_a_key_counts_for_connections_of_the_callers_own_which_stay_open() -> None:
+    """G5: the key that is given is the one that is used, whatever else they carry."""
+    async with world(app) as w:
+        http = w.http()
+        key = http.headers["Authorization"].removeprefix("Bearer ")
+        async with httpx.AsyncClient(transport=http._transport, headers={"Authorization": "Bearer x"}) as mine:
+            async with bide.Client("http://bide.test", key=key, http=mine) as client:
+                run: Any = await client.start("order")
+                assert [found.id for found in await client.runs()] == [run.id]
+
+            assert not mine.is_closed
+            assert mine.headers["Authorization"] == "Bearer x"
+            assert (await mine.get("http://bide.test/healthz")).status_code == 200
+
+
 async def test_start_or_signal_is_one_call(store_url: str) -> None:
     """S11."""
     async with world(app, store_url) as w:

@@ -94,8 +94,9 @@ class BadAddress(BadConfiguration):
 class RemoteClient:
     """What `bide.Client(url, key=…)` gives: runs of the key's workspace, over HTTP.
 
-    Use it as `async with`, or `await client.aclose()` it, to close its connections. It may be used from one event loop
-    after the other, and in a process that was forked: each has connections of its own.
+    Use it as `async with`, or `await client.aclose()` it, to close its connections; those of an *http* that the caller
+    gave stay open. It may be used from one event loop after the other, and in a process that was forked: each has
+    connections of its own.
     """
 
     def __init__(
@@ -111,10 +112,8 @@ class RemoteClient:
         self._silence: tuple[type[Exception], ...] = (httpx.TransportError,)
         self._garbage: tuple[type[Exception], ...] = (httpx.RequestError,)
         self._unsendable: tuple[type[Exception], ...] = (httpx.InvalidURL, ValueError, TypeError)
-        headers = {"Authorization": f"Bearer {_check_sendable(key)}"} if key else {}
-        self._connect = partial(
-            httpx.AsyncClient, headers=headers, timeout=timeout, follow_redirects=False, verify=trust(url)
-        )
+        self._authorization = {"Authorization": f"Bearer {_check_sendable(key)}"} if key else {}
+        self._connect = partial(httpx.AsyncClient, timeout=timeout, follow_redirects=False, verify=trust(url))
         self._callers = http
         self._own: _Connections | None = None
         self._is_closed = False
@@ -126,11 +125,9 @@ class RemoteClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections. A closed client cannot be used again."""
+        """Close the connections, but for those that came as `http=`. A closed client cannot be used again."""
         self._is_closed = True
-        if self._callers is not None:
-            await self._callers.aclose()
-        elif self._own is not None and self._own.home == _here():
+        if self._own is not None and self._own.home == _here():
             await self._own.http.aclose()
 
     def _http(self) -> httpx.AsyncClient:
@@ -159,7 +156,7 @@ class RemoteClient:
         most_tries: int = TRIES,
     ) -> Any:
         """The answer as *type_*. Raises the error that the server names; *about* is the id that it is about."""
-        headers, content = tracing.current_headers(), None
+        headers, content = {**tracing.current_headers(), **self._authorization}, None
         if body is not None:
             sent = {name: value for name, value in body.items() if value is not UNCHANGED}
             content = encode(sent, NO_LIMIT, "what is sent")
