@@ -576,6 +576,62 @@ async def test_nothing_is_foreseen_while_another_is_at_it_nor_behind_a_pooler(st
     assert outcomes(await store.execute([a_signal("run_1")])) == ["woke"]
 
 
+async def test_whoever_is_cancelled_while_something_is_foreseen_takes_nobody_along(
+    store: PostgresStore, rival: Connection
+) -> None:
+    """What was asked ahead is for whoever comes next, too: an engine that claims would end with it."""
+    await parked(store, "run_1")
+    await started(store, "run_2")
+    locking = rival.transaction()
+    await locking.start()
+    await rival.execute("LOCK TABLE runs IN ACCESS EXCLUSIVE MODE")
+    store.foresee(RunId("run_1"))
+    call = asyncio.create_task(store.execute([a_signal("run_1")]))
+    await until_blocked(rival, call)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await locking.rollback()
+    assert set((await store.claim(an_offer())).turns) == {"run_2"}
+    assert outcomes(await store.execute([a_signal("run_1")])) == ["woke"]
+
+
+async def test_what_was_foreseen_and_then_cancelled_is_read_again(store: PostgresStore, rival: Connection) -> None:
+    await parked(store, "run_1")
+    async with rival.transaction():
+        await rival.execute("LOCK TABLE runs IN ACCESS EXCLUSIVE MODE")
+        store.foresee(RunId("run_1"))
+        assert store._transactions._ahead is not None
+        asking = await until_blocked(rival, store._transactions._ahead._asking)
+        asking.cancel()
+    assert outcomes(await store.execute([a_signal("run_1")])) == ["woke"]
+    assert store.foresee(RunId("run_1"))
+
+
+async def test_nobody_waits_long_for_what_was_foreseen_where_the_connection_stands_still(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others may be well. It is taken again when it is."""
+    monkeypatch.setattr(ahead, "WAITING_SECONDS", 0.01)
+    await parked(store, "run_1")
+    sessions, goes_on = store._transactions._sessions, asyncio.Event()
+    settled = sessions.settled
+
+    async def standing_still() -> Connection:
+        await goes_on.wait()
+        return await settled()
+
+    monkeypatch.setattr(sessions, "settled", standing_still)
+    store.foresee(RunId("run_1"))
+    assert outcomes(await store.execute([a_signal("run_1", name="other")])) == ["queued"]
+    assert not store.foresee(RunId("run_1")), "it is still at it"
+    goes_on.set()
+    await store._transactions.close()
+    trips = store.round_trips
+    assert outcomes(await store.execute([a_signal("run_1")])) == ["woke"]
+    assert store.round_trips - trips <= 2, "alone again"
+
+
 async def test_a_store_is_closed_while_something_is_foreseen(postgres_used_url: str, clock: VirtualClock) -> None:
     store = PostgresStore(postgres_used_url, now=clock, hints=False, migrate=True)
     await store.open()

@@ -11,6 +11,7 @@ import asyncio
 import asyncpg
 
 AHEAD_SECONDS = 0.05  # what is decided on the rows is of the moment at which they were read
+WAITING_SECONDS = 0.5  # then this connection stands still, and others may be well
 
 
 class Ahead:
@@ -19,11 +20,22 @@ class Ahead:
     def __init__(self, question: tuple[object, ...], asking: asyncio.Task[list[asyncpg.Record] | None]) -> None:
         self._question = question
         self._asking = asking
-        self._until = asyncio.get_running_loop().time() + AHEAD_SECONDS
+        now = asyncio.get_running_loop().time()
+        self._until, self._patient_until = now + AHEAD_SECONDS, now + WAITING_SECONDS
 
     async def found(self) -> bool:
-        """Wait for the answer; whether there is one."""
-        return await self._asking is not None
+        """Wait for the answer, not for long; whether there is one. Whoever waits may be cancelled alone."""
+        if not self._asking.done():
+            patience = self._patient_until - asyncio.get_running_loop().time()
+            await asyncio.wait({self._asking}, timeout=max(0.0, patience))
+        return self.is_over and not self._asking.cancelled() and self._asking.result() is not None
+
+    @property
+    def is_over(self) -> bool:
+        return self._asking.done()
+
+    async def end(self) -> None:
+        await asyncio.wait({self._asking})
 
     def take(self, question: tuple[object, ...]) -> list[asyncpg.Record] | None:
         """The answer, where it is one to this question; it must have been waited for."""

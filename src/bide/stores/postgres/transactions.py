@@ -143,7 +143,7 @@ class Transactions:
 
     async def close(self) -> None:
         if self._ahead is not None:
-            await self._ahead.found()
+            await self._ahead.end()
 
     def ask_ahead(self, statement: str, *parameters: object) -> bool:
         """Begin to ask what `run_alone` will ask first; whether that was begun.
@@ -169,8 +169,10 @@ class Transactions:
 
         There is no transaction around what *body* reads. Behind a pooler there is no connection whose settings stay.
         """
-        if self._ahead is not None and not await self._ahead.found():
-            self._ahead = None
+        ahead = self._ahead
+        if ahead is not None and not await ahead.found():
+            if ahead.is_over and self._ahead is ahead:
+                self._ahead = None
             return None
         if self._is_alone or self._sessions.has_pooler:
             return None
