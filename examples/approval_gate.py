@@ -80,10 +80,8 @@ async def tell() -> None:
         say("Cleo's letter: nobody answers within half a second.")
         run = await parked(client, Letter("Cleo", patience="0.5s"))
         say(f"  the run ends: {await run.result(timeout='30s')}")
-        try:
-            await client.complete(f"approval-{run.id}", Approval(approved=True))
-        except bide.AlreadyAnswered as late:
-            say(f"  a yes that comes now is refused: {late.reason}")
+        late = await client.complete(f"approval-{run.id}", Approval(approved=True))
+        say(f"  a yes that comes now is {late.outcome}: {late.reason}")
 
 
 async def parked(client: bide.Client, order: Letter) -> bide.Run[Any]:

@@ -42,7 +42,7 @@ def test_the_approval_gate_is_answered_rejected_and_expired(tmp_path: Path) -> N
         "the run ends: {'status': 'sent'}",
         "the run ends: {'status': 'rejected', 'reason': 'too short'}",
         "the run ends: {'status': 'expired'}",
-        "a yes that comes now is refused: timed_out",
+        "a yes that comes now is late: timed_out",
     ):
         assert sentence in said
     for name in ("Ann", "Bob", "Cleo"):

@@ -163,8 +163,11 @@ def complete(
     """Answer the wait that holds a signal id."""
 
     async def work(session: Session) -> None:
+        from bide.client.refusals import raise_late
+
         given = read_json(data, "the data", session.max_payload_bytes)
         receipt = await session.client.complete(signal_id, given, run_id=run, by=by, dedup_key=dedup_key, hold=hold)
+        raise_late(receipt, signal_id)
         if session.out.as_json:
             session.out.value(receipt)
         else:

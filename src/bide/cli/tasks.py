@@ -47,8 +47,11 @@ def answer(
     """
 
     async def work(session: Session) -> None:
+        from bide.client.refusals import raise_late
+
         given = read_json(data, "the answer", session.max_payload_bytes)
         receipt = await session.client.answer(target, given, by, dedup_key, shown=shown, reason=reason)
+        raise_late(receipt, target)
         if session.out.as_json:
             session.out.value(receipt)
             return

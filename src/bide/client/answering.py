@@ -35,8 +35,8 @@ class Answering(Door):
         The data is checked against the wait's schema before the run is let go on. *run_id* says which run is meant
         after a collision, *by* who answers. Where no wait is open, *hold* keeps the answer for the first one of that
         id, for so long; then it is among the unused arrivals. *reason* goes into the ledger. Raises `Forbidden`; and
-        `NoTarget`, `BadInput`, `AlreadyAnswered` and `SignalCollisionError`, or with `check=False` the receipt says so
-        instead.
+        `NoTarget`, `BadInput` and `SignalCollisionError`, or with `check=False` the receipt says so instead. A second
+        answer, or one after the time is up, is `late`.
         """
         runtime = await self._open()
         text = encode(data, runtime.settings.max_payload_bytes, "the data")

@@ -1,4 +1,7 @@
-"""Refusals that receipts tell of, as errors (S10)."""
+"""Refusals that receipts tell of, as errors (S10).
+
+An answer that is late is none to a program: its receipt says so. Over HTTP and on the command line it is refused.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,17 @@ def raise_refused_event(receipt: EventReceipt) -> None:
         raise DedupConflict(receipt.id)
 
 
+def raise_late(receipt: Receipt, target: str) -> None:
+    if receipt.outcome == "late":
+        raise AlreadyAnswered(target, receipt.reason or "")
+
+
 def raise_refused_answer(receipt: Receipt, signal_id: str, dedup_key: str | None = None) -> None:
     match receipt.outcome:
         case "no_target":
             raise SignalNotFound(signal_id)
         case "invalid":
             raise InvalidAnswer(signal_id, receipt.problems or (receipt.reason or "",))
-        case "late":
-            raise AlreadyAnswered(signal_id, receipt.reason or "")
         case "conflict" if receipt.reason == "dedup_conflict":
             raise DedupConflict(dedup_key or "", receipt.message_id)
         case "conflict":
@@ -56,8 +62,6 @@ def raise_refused_task(receipt: Receipt, target: str, dedup_key: str | None = No
             raise WaitNotFound(target, receipt.reason)
         case "invalid":
             raise InvalidAnswer(target, receipt.problems or (receipt.reason or "",))
-        case "late":
-            raise AlreadyAnswered(target, receipt.reason or "")
         case "conflict" if receipt.reason == "dedup_conflict":
             raise DedupConflict(dedup_key or "", receipt.message_id)
         case "conflict":

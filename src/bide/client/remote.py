@@ -364,8 +364,7 @@ class RemoteClient:
         try:
             receipt: Receipt = await self._call("POST", path, Receipt, body, about=about)
         except BideError as error:
-            nobody = [Receipt(outcome="no_target", reason="not_found")] if isinstance(error, errors.NoTarget) else []
-            for receipt in receipts_of(error, Receipt) or nobody:
+            for receipt in receipts_of(error, Receipt) or _told_by(error):
                 if check:
                     refuse(receipt)
                 return receipt
@@ -738,6 +737,15 @@ class _Problem(msgspec.Struct):
 
 def _here() -> _Home:
     return os.getpid(), asyncio.get_running_loop()
+
+
+def _told_by(error: BideError) -> list[Receipt]:
+    """The receipt that a refusal stands for which came before anything was looked at."""
+    if isinstance(error, errors.NoTarget):
+        return [Receipt(outcome="no_target", reason="not_found")]
+    if isinstance(error, errors.AlreadyAnswered):
+        return [Receipt(outcome="late", reason=error.reason)]
+    return []
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class Rescuing(Signalling, Tasks):
 def raise_misdirected(receipt: Receipt, target: str) -> None:
     if target.startswith(ASKED):
         raise_refused_task(receipt, target)
-    elif receipt.wait_id is not None or receipt.outcome == "late":
+    elif receipt.wait_id is not None:
         raise_refused_answer(receipt, target)
     else:
         raise_refusal(receipt, target, None)

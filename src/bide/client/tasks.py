@@ -38,8 +38,8 @@ class Tasks(Answering):
 
         *by* is who answers: a wait with an assignee or a group takes it from them alone. *shown* is the digest of
         what they saw (`InteractionInfo.shown`), *reason* why an operator answers: it goes into the ledger. The same
-        answer again is a `duplicate`. Raises `Forbidden` always; `WaitNotFound`, `AlreadyAnswered`, `ConflictingAnswer`
-        and `InvalidAnswer` unless `check=False`.
+        answer again is a `duplicate`, one after the end of the wait is `late`. Raises `Forbidden` always;
+        `WaitNotFound`, `ConflictingAnswer` and `InvalidAnswer` unless `check=False`.
         """
         runtime = await self._open()
         if by is not None:

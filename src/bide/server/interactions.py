@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from bide.client.refusals import raise_refused_task
+from bide.client.refusals import raise_late, raise_refused_task
 from bide.core.commands import Receipt
 from bide.core.records import OPEN_INTERACTION
 from bide.errors import AlreadyAnswered, Forbidden, NotFound
@@ -136,6 +136,7 @@ async def answered(
         if receipt.outcome == "invalid":
             errors = problems_of(receipt.problems or (receipt.reason or "",))
             raise Refusal(422, "invalid", "the data does not fit what is asked for", errors=errors)
+        raise_late(receipt, id)
         raise_refused_task(receipt, id, dedup_key)
     return Answer(receipt)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from bide.authoring.checks import is_name
-from bide.client.refusals import raise_refusal, raise_refused_answer
+from bide.client.refusals import raise_late, raise_refusal, raise_refused_answer
 from bide.core.commands import Receipt
 from bide.core.holding import is_held
 from bide.core.records import FINAL, OPEN_WAIT
@@ -109,6 +109,7 @@ async def complete(call: Call) -> Answer:
         if receipt.problems:
             errors = problems_of(receipt.problems)
             raise Refusal(422, "invalid", "the data does not fit what the wait takes", errors=errors)
+        raise_late(receipt, signal_id)
         raise_refused_answer(receipt, signal_id, asked.dedup_key)
     is_held = receipt.outcome == "queued" and receipt.wait_id is None
     return Answer(receipt, 202 if is_held else 200)
@@ -128,6 +129,7 @@ async def signal_exists(call: Call) -> None:
 async def signal_is_open(call: Call) -> None:
     receipt = await _standing(call)
     if receipt is not None:
+        raise_late(receipt, call.path["signal_id"])
         raise_refused_answer(receipt, call.path["signal_id"])
 
 

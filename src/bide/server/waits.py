@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from bide.authoring.checks import is_name
+from bide.client.refusals import raise_late
 from bide.client.rescuing import raise_misdirected
 from bide.core.commands import Receipt
 from bide.core.records import OPEN_WAIT
@@ -170,6 +171,7 @@ async def readdress(call: Call) -> Answer:
     asked: Any = call.read(Readdress)
     receipt = await call.client.readdress(call.path["unused_id"], asked.target, check=False)
     with telling(receipt):
+        raise_late(receipt, asked.target)
         raise_misdirected(receipt, asked.target)
     return Answer(receipt)
 
