@@ -296,3 +296,32 @@ def test_M7_a_type_that_cannot_be_found_is_said_at_registration() -> None:
 
     with pytest.raises(bide.BadDefinition, match=r"declares state: Hidden, .* at the top level of the module"):
         bide.App().machine("hides")(Hides)
+
+
+class Plain:
+    """No text can be read as this."""
+
+
+@pytest.mark.parametrize("type_", [Plain, "Plain", Plain | int, complex])
+def test_H3_a_type_that_nothing_can_be_read_as_is_refused_at_registration(type_: Any) -> None:
+    """S13, M7, H3: as the type of a signal it would make each delivery break, as that of a state each start."""
+    app, paid = bide.App(), bide.Signal("paid", type_)
+
+    class Waits:
+        def begin(self, ctx: Ctx) -> bide.Await:
+            return bide.Await("paid", then="begin")
+
+    class Keeps(Waits):
+        pass
+
+    async def waits(step: bide.Step) -> Any:
+        return await step.receive("paid", paid, timeout="1d")
+
+    Keeps.__annotations__ = {"state": type_}
+    with pytest.raises(bide.BadDefinition, match=r"machine 'waits' cannot read its signal 'paid' as "):
+        app.machine("waits", signals=[paid])(Waits)
+    with pytest.raises(bide.BadDefinition, match=r"workflow 'waits' cannot read its signal 'paid' as "):
+        app.workflow("waits", signals=[paid])(waits)
+    if not isinstance(type_, str):  # an annotation as text is looked up
+        with pytest.raises(bide.BadDefinition, match=r"machine 'keeps' cannot read its state as "):
+            app.machine("keeps")(Keeps)

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from bide.core.matching import is_reserved
-from bide.errors import BadInput
+from bide.core.payloads import BadPayload, decode_as
+from bide.errors import BadDefinition, BadInput
 
 MAX_NAME: Final = 200
 PRIORITIES: Final = range(-32_768, 32_768)
@@ -29,6 +30,16 @@ def check_key(key: Any, what: str) -> str:
     if is_reserved(check_text(key, what)):
         raise BadInput(f"{what} {key!r} starts like an id of bide's own; use another prefix than run_, wait_ or int_")
     return str(key)
+
+
+def check_readable(type_: Any, who: str, what: str) -> None:
+    """A type that no text could ever be read as would break with each payload that comes."""
+    try:
+        decode_as("null", type_)
+    except BadPayload:
+        return
+    except TypeError as error:
+        raise BadDefinition(f"{who} cannot read its {what} as {type_!r}: {error}") from error
 
 
 def check_choice(value: Any, choices: Collection[str], what: str) -> str:

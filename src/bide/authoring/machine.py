@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bide.authoring.checks import check_key, check_tags, shown
+from bide.authoring.checks import check_key, check_readable, check_tags, shown
 from bide.authoring.context import Context, awaited_rows, child_result, received
 from bide.authoring.outcomes import FAIL, UNSET, Await, Child, Done, Next, Outcome, Retry, Spawn, StepRef, Stop
-from bide.authoring.signals import Signal, signal_name
+from bide.authoring.signals import Signal, declared, signal_name
 from bide.authoring.telling import tell_move
 from bide.authoring.terms import agenda_of, terms_of
 from bide.core.commands import Consumed, Continue, End, Move, NewChild, Park, TryAgain
@@ -95,7 +95,7 @@ class Machine:
         self.retries = retry.attempts - 1
         self.queue = queue
         self.priority = priority
-        self.signals: Mapping[str, Any] = {signal.name: signal.type for signal in signals}
+        self.signals: Mapping[str, Any] = declared(signals, f"machine {name!r}")
         self.triggers = triggers
         self.redact = redact
         self.steps = _steps(cls)
@@ -103,6 +103,7 @@ class Machine:
         self._async = {method for method in _methods(cls).values() if inspect.iscoroutinefunction(method)}
         self._first = _first_step(cls, self.steps)
         self._state_type = _state_type(cls)
+        check_readable(self._state_type, f"machine {name!r}", "state")
 
     @property
     def first_step(self) -> str:

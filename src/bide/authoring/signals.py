@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar, overload
 
-from bide.authoring.checks import check_text
+from bide.authoring.checks import check_readable, check_text
 
 T = TypeVar("T")
 
@@ -31,6 +32,14 @@ class Signal(Generic[T]):
 
 def signal_name(signal: str | Signal[Any]) -> str:
     return signal.name if isinstance(signal, Signal) else check_name(signal)
+
+
+def declared(signals: Iterable[Signal[Any]], who: str) -> dict[str, Any]:
+    """The types of the signals that a definition lists, by name; refuses one that no payload could be read as."""
+    types = {signal.name: signal.type for signal in signals}
+    for name, type_ in types.items():
+        check_readable(type_, who, f"signal {name!r}")
+    return types
 
 
 def check_name(name: object) -> str:

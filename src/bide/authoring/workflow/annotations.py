@@ -10,8 +10,6 @@ from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from bide.core.payloads import BadPayload, decode_as
-
 
 def annotation_of(fn: Callable[..., Any], name: str) -> Any:
     """The type of one parameter, or of the result ("return"); `Any` where there is none or it cannot be found."""
@@ -81,11 +79,3 @@ def nature_of(fn: Callable[..., Any]) -> Nature:
     if isinstance(fn, FunctionType) and fn in _known:  # otherwise it names a type that may be there later on
         _natures[fn] = nature
     return nature
-
-
-def is_readable(type_: Any) -> None:
-    """Raises `TypeError` where no text could ever be read as this type."""
-    try:
-        decode_as("null", type_)
-    except BadPayload:
-        return

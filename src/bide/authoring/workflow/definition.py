@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, get_origin, overload
 
+from bide.authoring.checks import check_readable
 from bide.authoring.machine import encode_as
-from bide.authoring.signals import Signal
-from bide.authoring.workflow.annotations import annotation_of, is_readable
+from bide.authoring.signals import Signal, declared
+from bide.authoring.workflow.annotations import annotation_of
 from bide.authoring.workflow.restarting import without_restart
 from bide.authoring.workflow.step import Step
 from bide.authoring.workflow.turn import WorkflowTurn
@@ -80,17 +81,14 @@ class Workflow(Generic[In_contra, Out_co]):
         self.queue = queue
         self.priority = priority
         self.cleanup = cleanup
-        self.signals: Mapping[str, Any] = {signal.name: signal.type for signal in signals}
+        self.signals: Mapping[str, Any] = declared(signals, f"workflow {name!r}")
         self.triggers = triggers
         self.redact = redact
         self._takes_input = len(parameters) == 2
         self._input_type = annotation_of(fn, parameters[1].name) if self._takes_input else Any
         self.returns = _result_type(fn)
         for type_, what in ((self._input_type, "input"), (self.returns, "result")):
-            try:
-                is_readable(type_)
-            except TypeError as error:
-                raise BadDefinition(f"workflow {name!r} cannot read its {what} as {type_!r}: {error}") from error
+            check_readable(type_, f"workflow {name!r}", what)
         self.__name__, self.__qualname__, self.__module__ = fn.__name__, fn.__qualname__, fn.__module__
         self.__wrapped__ = fn
 
