@@ -267,6 +267,24 @@ async def test_F7_an_answer_is_held_over_http_too(hold: Any) -> None:
         assert [kept.reason for kept in await w.unused()] == ["expired"]
 
 
+@pytest.mark.parametrize("form", ["in process", "over HTTP"])
+async def test_a_tag_is_found_by_its_name_and_a_name_has_no_equals_sign(store_url: str, form: str) -> None:
+    """§12: `name=value` is how a tag is written over HTTP and on the command line; its value may have one."""
+    async with world(app, store_url) as w:
+        client = w.client() if form == "in process" else remote(w)
+        run = await client.start("order", tags={"a": "b=c"})
+
+        assert [found.id for found in await client.runs(tags={"a": "b=c"})] == [run.id]
+        for call in (
+            client.start("order", tags={"a=b": "c"}),
+            client.start_or_signal("order", correlation_key="k", name="n", tags={"a=b": "c"}),
+            client.runs(tags={"a=b": "c"}),
+        ):
+            with pytest.raises(bide.BadInput, match="tag name 'a=b'"):
+                await call
+        assert [found.id for found in await w.runs()] == [run.id]
+
+
 Call = Callable[[Any], Awaitable[Any]]
 BEFORE = timedelta(days=-1)
 HALF = "\ud800"  # of a pair: no UTF-8 can carry it

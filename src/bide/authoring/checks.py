@@ -54,7 +54,8 @@ def check_tags(tags: Any) -> dict[str, str]:
     if not isinstance(tags, Mapping):
         raise BadInput(f"tags={shown(tags)}: give a mapping of texts to texts")
     for name, value in tags.items():
-        check_text(name, "tag name")
+        if "=" in check_text(name, "tag name"):  # a filter is written as name=value, and would find another tag
+            raise BadInput(f"tag name {shown(name)}: write it without the =, which may stand in the value alone")
         if value != "":
             check_text(value, f"tag {name!r} with the value")
     return dict(tags)
