@@ -16,6 +16,7 @@ from bide.core.commands import Complete, DuplicateRun, EventReceipt, Failed, New
 from bide.core.records import RunId
 from bide.stores.interface import Store, WaitFilter
 from bide.stores.postgres import PostgresStore, ahead, batches, tables
+from bide.stores.postgres.arrays import array
 from bide.stores.postgres.sealed import PLAIN
 from bide.stores.postgres.sessions import Connection
 from bide.stores.postgres.tables import Known, parts_of
@@ -636,6 +637,31 @@ async def test_a_store_is_closed_while_something_is_foreseen(postgres_used_url: 
     store = PostgresStore(postgres_used_url, now=clock, hints=False, migrate=True)
     await store.open()
     assert store.foresee(RunId("run_1"))
+    await store.close()
+
+
+async def test_the_runs_that_somebody_waits_for_are_looked_up_where_the_server_knows_nothing_of_the_table(
+    postgres_url: str, clock: VirtualClock
+) -> None:
+    """A table that has just been filled has no statistics: read whole, each row would be compared with every id."""
+    store = PostgresStore(postgres_url, now=clock, hints=False, migrate=True)
+    await store.open()
+    connection = await connect(postgres_url)
+    await connection.execute("ALTER TABLE runs SET (autovacuum_enabled = off)")
+    ids = [f"run_{number:04}" for number in range(2000)]
+    await store.execute([a_start(id) for id in ids])
+    assert (
+        await connection.fetchval(
+            "SELECT count(*) FROM pg_stats WHERE schemaname = current_schema() AND tablename = 'runs'"
+        )
+        == 0
+    )
+    explain = f"EXPLAIN {store._sql['select_statuses']}"
+    plan = "\n".join(line for (line,) in await connection.fetch(explain, array(ids[::5])))
+    assert "Index" in plan
+    assert "Seq Scan on runs" not in plan, plan
+    assert await store.statuses([*map(RunId, ids[:2]), RunId("run_none")]) == dict.fromkeys(ids[:2], "ready")
+    await connection.close()
     await store.close()
 
 
