@@ -89,6 +89,23 @@ async def test_a_second_batch_goes_out_where_enough_commands_of_other_runs_wait(
     await everything(store, committer, tasks)
 
 
+async def test_where_two_batches_may_be_under_way_each_takes_half_of_what_waits() -> None:
+    """There is something to make ready while the server is at the other."""
+    store = Doors(2)
+    committer, tasks, send = under(store)
+    send(signal(0))
+    await passes()
+    send(*(signal(run) for run in range(1, 4 * ENOUGH + 1)))
+    await passes()
+
+    assert [len(commands) for commands, _ in store.batches] == [1, 2 * ENOUGH]
+    store.batches[0][1].set()
+    await passes()
+    assert [len(commands) for commands, _ in store.batches] == [1, 2 * ENOUGH, ENOUGH]
+    await everything(store, committer, tasks)
+    assert sum(len(commands) for commands, _ in store.batches) == 4 * ENOUGH + 1
+
+
 async def test_a_run_is_in_one_batch_at_a_time_so_that_its_commands_keep_their_order() -> None:
     store = Doors(2)
     committer, tasks, send = under(store)

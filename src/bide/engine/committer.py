@@ -113,6 +113,7 @@ class Committer:
             return [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
         taken: list[Waiting] = []
         left: deque[Waiting] = deque()
+        # Half of what waits: who took all of it would leave nothing to be made ready while the server is at it.
         most = min(self._batch, max(ENOUGH, -(-len(self._waiting) // 2)))
         for one in self._waiting:
             is_free = len(taken) < most and _run_of(one[0]) not in self._under_way
