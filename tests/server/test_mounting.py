@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -25,6 +28,7 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
 Outer = Callable[[bide.App, Lifespan], Any]
 
 SITE = "https://shop.example"
+PATIENCE_SECONDS = 60.0
 
 
 def in_fastapi(app: bide.App, lifespan: Lifespan) -> Any:
@@ -134,3 +138,64 @@ async def test_our_lifespan_is_combined_with_theirs(outer: Outer, tmp_path: Path
         await links.get()
         assert told == ["open"]
     assert told == ["open", "closed"]
+
+
+SERVED = """
+import bide
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+app = bide.App("shop", store="sqlite:///shop.db")
+
+
+@app.workflow("echo")
+async def echo(step: bide.Step, said: object) -> object:
+    return said
+
+
+alone = app.asgi()
+mounted = Starlette(routes=[Mount("/flows", app=app.asgi())], lifespan=app.lifespan)
+"""
+
+
+@pytest.mark.parametrize(("name", "path"), [("alone", ""), ("mounted", "/flows")])
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+async def test_a_reader_of_a_stream_does_not_hold_up_the_stop_of_another_s_server(
+    tmp_path: Path, name: str, path: str, stop: signal.Signals
+) -> None:
+    """H4, D12: a server tells an application that it stops once every connection has ended, so nobody tells us."""
+    (tmp_path / "shop.py").write_text(SERVED)
+    app = bide.App("shop", store=f"sqlite:///{tmp_path}/shop.db")
+    key, _ = await make_key(await app.runtime(), "default", tuple(SCOPES), name="test", expires=None)
+    await app.close()
+    command = [sys.executable, "-m", "uvicorn", f"shop:{name}", "--port", "0"]
+    process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stderr=asyncio.subprocess.PIPE)
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS), httpx.AsyncClient(timeout=PATIENCE_SECONDS) as http:
+            url = await listening_at(process) + path
+            http.headers["Authorization"] = f"Bearer {key}"
+            await http.post(f"{url}/v1/runs", json={"definition": "echo"})
+            async with http.stream("GET", f"{url}/v1/stream") as response:
+                lines = response.aiter_lines()
+                assert (await anext(lines)).startswith("id: ")
+                process.send_signal(stop)
+                rest = [line async for line in lines]  # to its proper end: a reader that is cut off raises
+            assert "event: run_started" in rest
+            assert process.stderr is not None
+            said = (await process.stderr.read()).decode()
+            assert await process.wait() in (0, -stop)  # as this version of the server ends when it was asked to
+            assert "Traceback" not in said
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def listening_at(process: asyncio.subprocess.Process) -> str:
+    """Where a server listens, as it says once it takes connections."""
+    assert process.stderr is not None
+    async for line in process.stderr:
+        found = re.search(rb"running on (http://\S+)", line)
+        if found is not None:
+            return found[1].decode()
+    raise AssertionError("the server did not start")

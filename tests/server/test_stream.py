@@ -244,6 +244,34 @@ async def test_a_stream_ends_when_the_server_stops() -> None:
         assert not [message async for message in stream if "data" in message]
 
 
+async def test_a_stream_ends_after_a_while_and_goes_on_where_it_ended(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D12, §7: so that none outlives a server that nobody tells to stop. Also where nothing was sent yet."""
+    monkeypatch.setattr("bide.server.stream.LONGEST_SECONDS", 0.0)
+    async with world(app, store_url) as w, asyncio.timeout(PATIENCE):
+        http = w.http()
+        run = await w.start("outreach")
+        begun = await told(w, run.id)
+        for query in ({}, {"run_id": run.id}):
+            shown, last = [], None
+            while len(shown) < len(begun):
+                async with following(http, last=last, **query) as stream:
+                    found = [message async for message in stream]
+                last = found[-1]["id"]
+                shown += seen([message for message in found if "data" in message])
+            assert shown == begun
+
+        async with following(http, **{"run_id": run.id, "from": "now"}) as stream:
+            [quiet] = [message async for message in stream]
+        assert "data" not in quiet
+        await w.complete(f"approval-{run.id}", {"approved": True})
+        rest = (await told(w, run.id))[len(begun) :]
+        monkeypatch.undo()
+        async with following(http, last=quiet["id"], run_id=run.id) as stream:
+            assert seen(await take(stream, len(rest))) == rest
+
+
 async def test_head_of_a_stream_is_answered_at_once() -> None:
     async with world(app) as w:
         response = await w.http().head("/v1/stream")

@@ -23,6 +23,7 @@ from bide.server.bodies import header, until_gone
 from bide.server.calls import Call, Endpoint
 from bide.server.places import STREAMS, place
 from bide.server.problems import Refusal
+from bide.server.stopping import is_stopping
 from bide.stores.interface import Streamed
 from bide.views import ledger_entries
 
@@ -32,6 +33,8 @@ HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "X-Con
 TYPE: Final = "text/event-stream"
 HEARTBEAT_SECONDS = 5.0  # how often a quiet stream says so, and whether the key is still good is looked at (T29)
 SEND_SECONDS = 30.0  # how long a reader may leave what was sent untouched
+LONGEST_SECONDS = 300.0  # that a stream lasts: a server that cannot tell us that it stops waits for it
+LOOK_SECONDS = 0.5  # between two looks whether the server stops
 PAUSE_SECONDS = 0.05  # between two looks at a stream that grows: each look has its price
 PAGES_AT_ONCE = 100
 QUIET = b": still there\n"
@@ -52,13 +55,13 @@ async def stream(call: Call) -> Any:
         after = _seq_after(last, asked.run_id)
         if last is None and asked.from_ == "now":
             after = row.ledger_seq
-        events = _of_run(call, asked.run_id, after)
+        events = _of_run(call, pulse := _Pulse(call), asked.run_id, after)
     else:
-        events = _of_all(call, *await _place_after(call, last, asked.from_))
+        events = _of_all(call, pulse := _Pulse(call), *await _place_after(call, last, asked.from_))
     if call.scope["method"] == "HEAD":
         await events.aclose()
         return Response(b"", 200, HEADERS, TYPE)
-    return EventStream(call, events)
+    return EventStream(call, pulse, events)
 
 
 def _seq_after(last: str | None, run_id: str) -> int:
@@ -95,8 +98,8 @@ def _bad_cursor() -> Refusal:
 Events = AsyncGenerator[bytes, None]
 
 
-async def _of_run(call: Call, run_id: str, after: int) -> Events:
-    runtime, pulse = call.runtime, _Pulse(call)
+async def _of_run(call: Call, pulse: _Pulse, run_id: str, after: int) -> Events:
+    runtime = call.runtime
     while True:
         pulse.look()
         row = await runtime.store.run(call.key.workspace, run_id)
@@ -109,12 +112,12 @@ async def _of_run(call: Call, run_id: str, after: int) -> Events:
         if row is None or (row.status in FINAL and row.ledger_seq <= after):
             return
         if await pulse.is_due():
-            yield QUIET + b"\n"
+            yield _quiet(f"{run_id}/{after}")
             pulse.spoke()
 
 
-async def _of_all(call: Call, at: str, seq: int) -> Events:
-    store, pulse = call.runtime.store, _Pulse(call)
+async def _of_all(call: Call, pulse: _Pulse, at: str, seq: int) -> Events:
+    store = call.runtime.store
     while True:
         pulse.look()
         found = await store.stream(call.key.workspace, at, limit=PAGES_AT_ONCE)
@@ -129,19 +132,29 @@ async def _of_all(call: Call, at: str, seq: int) -> Events:
             continue
         await asyncio.sleep(PAUSE_SECONDS)
         if await pulse.is_due():
-            # An id without data moves the reader's place: it need not pass over others' entries again.
-            yield QUIET + b"id: %s/%d\n\n" % (at.encode(), seq)
+            yield _quiet(f"{at}/{seq}")
             pulse.spoke()
 
 
+def _quiet(id: str) -> bytes:
+    """An id without data moves the reader's place: it need not pass over others' entries again, and whoever asked for
+    what happens from now on misses nothing."""
+    return QUIET + b"id: %s\n\n" % id.encode()
+
+
 class _Pulse:
-    """Waits for news, and says when a stream has been quiet for long."""
+    """Waits for news, and says when a stream has been quiet for long, and when it has to end."""
 
     def __init__(self, call: Call) -> None:
         self._tail = call.runtime.tail
         self._clock = asyncio.get_running_loop().time
+        self._ends_at = self._clock() + LONGEST_SECONDS
         self._length = 0
         self.spoke()
+
+    @property
+    def is_over(self) -> bool:
+        return self._tail.is_closed or self._clock() >= self._ends_at or is_stopping()
 
     def spoke(self) -> None:
         self._spoke_at = self._clock()
@@ -151,11 +164,14 @@ class _Pulse:
         self._length = self._tail.length
 
     async def is_due(self) -> bool:
-        """Wait until there may be news or it is time for a sign of life; whether it is."""
-        left = HEARTBEAT_SECONDS - (self._clock() - self._spoke_at)
-        if left > 0:
-            await self._tail.beyond(self._length, left)
-        return self._tail.is_closed or self._clock() - self._spoke_at >= HEARTBEAT_SECONDS
+        """Wait until there may be news or it is time for a sign of life; whether it is. The last one is that."""
+        while not self.is_over:
+            left = self._spoke_at + HEARTBEAT_SECONDS - self._clock()
+            if left <= 0:
+                return True
+            if await self._tail.beyond(self._length, min(left, LOOK_SECONDS)):
+                return False
+        return True
 
 
 def _entries(streamed: Streamed, after: int) -> list[dict[str, Any]]:
@@ -174,8 +190,9 @@ def _event(id: str, entry: dict[str, Any]) -> bytes:
 class EventStream:
     """Sends events as they come, until there are no more, the reader has gone or is stuck, or its key is not good."""
 
-    def __init__(self, call: Call, events: Events) -> None:
+    def __init__(self, call: Call, pulse: _Pulse, events: Events) -> None:
         self._call = call
+        self._pulse = pulse
         self._events = events
         self._place = ExitStack()
         self._place.enter_context(place(call, "stream", STREAMS))  # refused before anything is sent
@@ -207,7 +224,7 @@ class EventStream:
                     looked_at = now()
                 async with asyncio.timeout(SEND_SECONDS):
                     await send({"type": "http.response.body", "body": event, "more_body": True})
-                if tail.is_closed:
+                if self._pulse.is_over:
                     break
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
