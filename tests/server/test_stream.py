@@ -254,7 +254,7 @@ async def test_a_stream_ends_after_a_while_and_goes_on_where_it_ended(
         run = await w.start("outreach")
         begun = await told(w, run.id)
         for query in ({}, {"run_id": run.id}):
-            shown, last = [], None
+            shown, last = list[tuple[str, int]](), None
             while len(shown) < len(begun):
                 async with following(http, last=last, **query) as stream:
                     found = [message async for message in stream]
