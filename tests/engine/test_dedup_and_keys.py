@@ -281,6 +281,19 @@ async def test_S8_a_key_kept_forever_stays_with_its_run(store_url: str, status: 
             await there.signal("order:1", "go")
 
 
+async def test_S8_a_retry_takes_over_the_key_that_its_run_has_for_ever(store_url: str) -> None:
+    async with world(app, store=store_url) as there:
+        run = await there.start("loop", correlation_key="order:1", correlation_scope="forever")
+        await end_as(there, run, "failed")
+        again = await there.retry(run.id)
+        assert (await there.get(again.id)).correlation_key == "order:1"
+        assert (await there.signal("order:1", "go")).run_id == again.id
+        with pytest.raises(bide.DuplicateRun, match=again.id):
+            await there.start("loop", correlation_key="order:1")
+        with pytest.raises(bide.DuplicateRun, match=again.id):
+            await there.retry(run.id)
+
+
 async def test_S8_a_key_is_held_from_the_start_also_by_a_run_that_is_not_due(store_url: str) -> None:
     async with world(app, store=store_url) as there:
         await there.start("loop", correlation_key="order:1", delay="1h")

@@ -20,9 +20,9 @@ def start(draft: Draft, command: Start) -> Reply:
         return Started(known)
     if command.correlation_key is not None:
         holder = draft.name(command.workspace, "correlation", command.correlation_key)
-        if holder is not None:
+        if holder is not None and holder.run_id != command.retry_of:
             return DuplicateRun(command.correlation_key, holder.run_id)
-        hold_key(draft, command.workspace, command.correlation_key, command.run_id)
+        hold_key(draft, command.workspace, command.correlation_key, command.run_id, holder)
     for step in command.steps:
         draft.steps[(command.run_id, step.key)] = replace(step, run_id=command.run_id)
     run = new_run(command, draft.now, command.trace or draft.trace)
@@ -94,7 +94,8 @@ def _insert_child(draft: Draft, workspace: str, child: NewChild, **parent: Any) 
     return _insert(draft, run, timedelta(0))
 
 
-def hold_key(draft: Draft, workspace: str, key: str, run_id: RunId) -> None:
+def hold_key(draft: Draft, workspace: str, key: str, run_id: RunId, before: Name | None = None) -> None:
+    """Give a run its key. *before* is the row of the run that it is a retry of, where that kept its key for ever."""
     held = Name(
         workspace=workspace,
         kind="correlation",
@@ -104,7 +105,10 @@ def hold_key(draft: Draft, workspace: str, key: str, run_id: RunId) -> None:
         message_id="",
         created_at=draft.now,
     )
-    draft.put_name(held)
+    if before is None:
+        draft.put_name(held)
+    else:
+        draft.replace_name(held, known=before)
 
 
 def _insert(draft: Draft, run: Run, delay: timedelta) -> Run:
