@@ -178,6 +178,48 @@ async def test_W1_the_time_of_a_reserved_wait_counts_from_where_the_run_reaches_
         assert (await ledger_names(there, late.id)).count("await_reserved") == 1
 
 
+async def test_W10_a_reserved_wait_stays_with_whom_an_operator_gave_it_to(store_url: str) -> None:
+    """W10: reaching it does not give it back to whom the workflow names, nor take the operator's deadline away."""
+    app = bide.App()
+
+    @app.workflow("review")
+    async def review(step: bide.Step) -> Any:
+        cb = await step.callback("cb", timeout="1d", assignee="ann")
+        await step.reserve_signal("gate", signal=f"gate-{step.run_id}", assignee="ann")
+        await step.sleep("night", "1h")
+        gate = step.wait_for_signal("gate", signal=f"gate-{step.run_id}", timeout="1d", assignee="ann", default="late")
+        return await asyncio.gather(cb, gate)
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("review")
+        for wait in await there.waits(run_id=run.id, status="reserved"):
+            await there.update_wait(wait.id, assignee="bob", reason="ann is ill")
+            assert (await there.wait(wait.id)).details["assignee"] == "bob"
+        await there.update_wait(wait.id, deadline="5h", reason="it is urgent")
+        deadline = (await there.wait(wait.id)).deadline
+        await there.advance("1h")
+        waits = await there.waits(run_id=run.id, status="waiting")
+        assert {(wait.step, wait.details["assignee"]) for wait in waits} == {("cb", "bob"), ("gate", "bob")}
+        assert (await there.wait(wait.id)).deadline == deadline
+        with pytest.raises(bide.Forbidden):
+            await there.complete(waits[0].names[0], 1, by="ann")
+        await there.complete(next(wait for wait in waits if wait.step == "cb").names[0], 1, by="bob")
+        await there.advance("5h")
+        assert await there.result(run.id) == [1, "late"]
+
+
+async def test_W10_a_deadline_that_passed_before_the_body_came_there_times_out_at_once(store_url: str) -> None:
+    """W10, D5: a reserved wait cannot time out, and its deadline does nothing until the run is there."""
+    async with world(invoices([]), store=store_url) as there:
+        run = await there.start("invoice", "a")
+        [wait] = await there.waits(run_id=run.id, status="reserved")
+        await there.update_wait(wait.id, deadline="30m", reason="it is urgent")
+        await there.advance("2h")
+        assert (await there.wait(wait.id)).status == "reserved"
+        await there.signal(run.id, "go", 1)
+        assert await there.result(run.id) == [1, "late"]
+
+
 async def test_law_3_the_reservation_is_there_before_the_step_that_gives_the_id_away(store_url: str) -> None:
     app, outcomes = bide.App(), list[str]()
     places: list[Any] = []

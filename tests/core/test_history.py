@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from bide.core.agenda import terms
 from bide.core.batch import View
 from bide.core.commands import (
     AnyCommand,
@@ -27,7 +28,9 @@ from bide.core.commands import (
 from bide.core.decide import decide_all
 from bide.core.moves import signal_name
 from bide.core.records import Run, Wait, live_seq, wait_seq
+from bide.core.requests import Agenda, Amend, ChangeWait
 from tests.support.decisions import (
+    HOUR,
     NOW,
     RUN,
     arrived,
@@ -71,6 +74,35 @@ def turn(move: Move, **history: Any) -> CommitTurn:
 
 def outcomes(replies: list[Any]) -> list[str]:
     return [reply.outcome for reply in replies if isinstance(reply, Receipt)]
+
+
+# ---------------------------------------------------------------- reserved
+
+
+def reached(before: Amend | None, **new: Any) -> Wait:
+    """A wait that was reserved for ann, was changed by an operator, and is reached by the body."""
+    reserved = wait(status="reserved", due_in=None, details='{"assignee":"ann","schema":{}}')
+    there = view(running(wait_no=1, open_waits=(1,)), reserved)
+    if before is not None:
+        decide_all(there, [ChangeWait(workspace="default", run_id=RUN, no=1, change=before, reason="ann is ill")])
+    details = msgspec.json.encode({"assignee": "cid", "title": "Well?"}).decode()
+    opens = NewWait(key="gate", kind="signal", names=("a",), reaches=1, timeout=HOUR, details=details, **new)
+    decide_all(there, [turn(Suspend(), opens=(opens,))])
+    return there.waits[(RUN, 1)]
+
+
+def test_W10_what_an_operator_said_of_a_reserved_wait_holds_when_the_body_reaches_it() -> None:
+    plain = reached(None)
+    assert (plain.status, plain.deadline) == ("waiting", NOW + HOUR)
+    assert terms(plain) == {"assignee": "cid", "title": "Well?"}
+    given = reached(Amend(assigns=True, assignee="bob"))
+    assert (given.deadline, terms(given)) == (NOW + HOUR, {"assignee": "bob", "title": "Well?"})
+    group = reached(Amend(assigns=True, group="ops"), agenda=Agenda(reminders=(HOUR / 2,)))
+    assert {**terms(group), "agenda": None} == {"group": "ops", "title": "Well?", "agenda": None}
+    anybody = reached(Amend(assigns=True))
+    assert terms(anybody) == {"title": "Well?"}
+    moved = reached(Amend(moves=True, deadline=3 * HOUR))
+    assert (moved.deadline, moved.due_at, terms(moved)["assignee"]) == (NOW + 3 * HOUR, NOW + 3 * HOUR, "cid")
 
 
 # ---------------------------------------------------------------- an answer and others

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -11,6 +11,9 @@ from msgspec.structs import replace
 from bide.core.durations import deadline_after
 from bide.core.records import Wait
 from bide.core.requests import Agenda
+
+WHOM: Final = ("assignee", "group")
+REASSIGNED: Final = "reassigned"  # among the details of a reserved wait
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -28,6 +31,24 @@ def terms(wait: Wait) -> dict[str, Any]:
 
 def with_terms(wait: Wait, details: dict[str, Any]) -> Wait:
     return replace(wait, details=msgspec.json.encode(details).decode())
+
+
+def assigned(wait: Wait, assignee: str | None, group: str | None) -> Wait:
+    """The wait for these from now on. One that is reserved keeps in mind that they were named from outside (W10)."""
+    details = {name: value for name, value in terms(wait).items() if name not in WHOM}
+    if wait.status == "reserved":
+        details[REASSIGNED] = True
+    given = {"assignee": assignee, "group": group}
+    return with_terms(wait, details | {name: whom for name, whom in given.items() if whom is not None})
+
+
+def reached(reserved: Wait, details: str) -> str:
+    """The details that the body gives a reserved wait when it gets there, but for whom the outside named before."""
+    before = terms(reserved)
+    if not before.get(REASSIGNED):
+        return details
+    given = {name: value for name, value in msgspec.json.decode(details).items() if name not in WHOM}
+    return msgspec.json.encode(given | {name: before[name] for name in WHOM if name in before}).decode()
 
 
 def begin(wait: Wait, agenda: Agenda | None, now: datetime) -> Wait:

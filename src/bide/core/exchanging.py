@@ -18,7 +18,7 @@ INTERACTION_API = "interaction-api"  # nothing is sent: people and programs list
 _MAC_DIGITS = 32
 
 
-UNSEEN = frozenset({"nonce", "trace"})  # of a wait's details: for nobody but bide
+UNSEEN = frozenset({"nonce", "trace", "reassigned"})  # of a wait's details: for nobody but bide
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -113,12 +113,15 @@ def _open(draft: Draft, run: Run, new: NewWait) -> Run:
 
 
 def _reach(draft: Draft, run: Run, new: NewWait, no: int) -> Run:
-    """The body waits for a signal id that it had reserved: from now on time counts (W1). An early answer is there."""
+    """The body waits for a signal id that it had reserved: from now on time counts (W1). An early answer is there.
+
+    What an operator said of it meanwhile holds (W10): whom it is for, and until when.
+    """
     wait = draft.wait(run.id, no)
     if wait is None or wait.status != "reserved":
         return run
-    deadline = deadline_of(draft.now, new.timeout)
-    details = with_trace(new.details, draft.trace)
+    deadline = deadline_of(draft.now, new.timeout) if wait.deadline is None else wait.deadline
+    details = with_trace(agenda.reached(wait, new.details), draft.trace)
     wait = replace(wait, status="waiting", deadline=deadline, due_at=deadline, details=details)
     wait = draft.put_terms(agenda.begin(wait, new.agenda, draft.now))
     run = draft.record(run, "await_execution_waiting", describe(wait))

@@ -101,14 +101,9 @@ def _moved(wait: Wait, deadline: datetime | None) -> Wait:
 
 def assign(draft: Draft, wait: Wait, assignee: str | None, group: str | None) -> Wait:
     """The wait, and what of it is open, for these from now on."""
-    details = agenda.terms(wait)
-    for name, value in (("assignee", assignee), ("group", group)):
-        details.pop(name, None)
-        if value is not None:
-            details[name] = value
     if wait.kind in interactions.INTERACTING:
         interactions.assign_all(draft, wait, assignee, group)
-    return agenda.with_terms(wait, details)
+    return agenda.assigned(wait, assignee, group)
 
 
 def end_early(draft: Draft, run: Run, wait: Wait, status: WaitStatus, how: str, reason: str) -> Run:
