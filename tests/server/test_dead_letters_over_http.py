@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from urllib.parse import quote
 
 import pytest
@@ -35,6 +36,26 @@ async def test_a_dead_letter_is_listed_retried_and_gone(store_url: str, monkeypa
         assert (repeated.status_code, repeated.content) == (200, first.content)
         assert code(late) == (404, "dead_letter_not_found")
         assert (await http.get("/v1/dead-letters")).json() == {"items": [], "next_cursor": None}
+
+
+@pytest.mark.parametrize("action", ["retry", "discard"])
+async def test_H2_a_dead_letter_whose_run_is_gone_is_settled_once(store_url: str, action: str) -> None:
+    """H2: a letter may outlive its run, and the key that it was settled under then does, too."""
+    async with world(app, store_url) as w:
+        http = w.http()
+        run = await w.start("told")
+        [letter] = (await http.get("/v1/dead-letters")).json()["items"]
+        await w.cancel(run.id)
+        await w.advance("1h")
+        assert await w.runtime.store.delete_ended(timedelta(minutes=1), 9) == 1
+        path, key = f"/v1/dead-letters/{quote(letter['id'], safe='')}/{action}", {"Idempotency-Key": "k"}
+
+        first = await http.post(path, headers=key)
+        repeated = await http.post(path, headers=key)
+
+        assert (first.status_code, first.json()["id"]) == (200, letter["id"])
+        assert (repeated.status_code, repeated.content) == (200, first.content)
+        assert code(await http.post(path, headers={"Idempotency-Key": "other"})) == (404, "dead_letter_not_found")
 
 
 async def test_a_dead_letter_is_discarded_page_by_page(store_url: str) -> None:

@@ -1,7 +1,8 @@
 """Idempotency keys: a command that is done once, whose first answer is given again (H2).
 
 The key is kept in the commit of the effect, among the names and under the run that was changed, so it goes with that
-run; where retention is shorter than a key's time, under none. Refusals are not kept: they may be tried again.
+run; where retention is shorter than a key's time, or the run is gone already, under none. Refusals are not kept: they may
+be tried again.
 """
 
 from __future__ import annotations
@@ -69,10 +70,10 @@ def decide_once(draft: Draft, command: Once, decide: Callable[[Draft, AnyCommand
         return _again(earlier.message_id)
     reply = decide(draft, command.command)
     kept = _kept(command.command, reply)
-    if kept is None or (kept[0] != NO_RUN and draft.run(kept[0]) is None):  # a dead letter may outlive its run
-        return reply
-    run_id, text = kept
-    keep(draft, command.workspace, command.once, NO_RUN if command.outlives_run else run_id, text)
+    if kept is not None:
+        run_id, text = kept
+        is_alone = command.outlives_run or draft.run(run_id) is None  # a dead letter may outlive its run
+        keep(draft, command.workspace, command.once, NO_RUN if is_alone else run_id, text)
     return reply
 
 
