@@ -1,8 +1,8 @@
 """Idempotency keys: a command that is done once, whose first answer is given again (H2).
 
 The key is kept in the commit of the effect, among the names and under the run that was changed, so it goes with that
-run; where retention is shorter than a key's time, or the run is gone already, under none. Refusals are not kept: they may
-be tried again.
+run; where retention is shorter than a key's time, or the run is gone, under none. Refusals are not kept: they may be
+tried again.
 """
 
 from __future__ import annotations
