@@ -81,6 +81,50 @@ async def test_F8_runs_that_an_event_lets_go_on_are_claimed_by_its_commit_and_wo
         assert [(await entries(client, run)).count("run_claimed") for run in runs] == before
 
 
+async def test_a_turn_that_ends_after_it_lost_its_claim_leaves_no_slot_behind(store_url: str) -> None:
+    """Its run was cancelled, and has cleaned up and ended meanwhile: nothing of it is at work any more."""
+    gate, late, reached = Gate(), Gate(), list[str]()
+    app = listening_app(gate, reached)
+
+    @app.machine("order")
+    class Order:
+        @bide.start
+        async def begin(self, ctx: bide.Context[Any]) -> bide.Done:
+            await late()
+            return bide.Done()
+
+        async def on_cancel(self, ctx: bide.Context[Any]) -> None:
+            pass
+
+    async with real_store(app, store_url, concurrency=2, poll_interval="50ms") as runtime, Engine(runtime) as engine:
+        client = client_of(runtime)
+        order = await client.start("order")
+        await late.reached()
+        await client.cancel(order.id)
+
+        async def has_ended() -> bool:
+            return (await client.get(order.id)).ended_at is not None
+
+        async def is_told() -> bool:
+            return engine.stale == 1
+
+        await until(has_ended)
+        late.open()
+        await until(is_told)
+        runs = [await client.start("listen") for _ in range(RUNS)]
+
+        async def are_parked() -> bool:
+            return (await runtime.store.count_runs(None)).get("waiting", 0) == RUNS
+
+        await until(are_parked)
+        await client.emit("order.shipped", 7)
+        for left in range(RUNS, 0, -1):
+            await gate.reached(min(2, left))
+            assert gate.standing == min(2, left), "two slots, two turns at work"
+            gate.let_one_go()
+        assert [await run.result() for run in runs] == [7] * RUNS
+
+
 async def test_D12_runs_that_wait_for_a_slot_are_handed_back_when_the_engine_stops(store_url: str) -> None:
     gate, reached = Gate(), list[str]()
     async with parked(store_url, gate, reached) as (runtime, runs):

@@ -497,6 +497,7 @@ class Engine:
         figures.counts[(TURNS, run.style)] += 1
         figures.wakes.observe(max(0.0, (run.updated_at - run.ready_at).total_seconds()))  # by the store's clock alone
         self._ahead.pop(run.id, None)  # an older turn of it is void
+        self._ending.discard(run.id)
         is_full = self._running >= self.settings.concurrency
         self.active[run.id] = turn
         if run.claims >= self.settings.max_claims:
@@ -559,10 +560,14 @@ class Engine:
         finally:
             self.let_go(turn.run.id, turn.run.epoch)
 
-    def ending(self, run_id: RunId) -> None:
-        """The user code of a turn is over for good, and only its commit is left: another may take its slot."""
-        self._ending.add(run_id)
-        self._begin_ahead_soon()
+    def ending(self, run_id: RunId, epoch: int) -> None:
+        """The user code of a turn is over for good, and only its commit is left: another may take its slot.
+
+        One whose claim was lost has none: a newer turn of the run has taken its place, or has ended already.
+        """
+        if self.turn_of(run_id, epoch) is not None:
+            self._ending.add(run_id)
+            self._begin_ahead_soon()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]

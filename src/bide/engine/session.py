@@ -130,7 +130,7 @@ class TurnSession:
             command = allowed
         engine.committing.add(run.id)
         if isinstance(move, End):
-            engine.ending(run.id)
+            engine.ending(run.id, run.epoch)
         try:
             answer = await (self._traced(command) if tracing.is_on() else self._until_taken(command))
         finally:
