@@ -306,6 +306,22 @@ def test_H3_64_levels_are_read_and_65_are_not() -> None:
     assert decode(wide.replace(b"[[]]", b"[]"))
 
 
+@pytest.mark.parametrize("around", [1, 2, 3])
+def test_S9_what_a_payload_is_wrapped_in_does_not_count_as_levels_of_it(around: int) -> None:
+    """S9, H3: the envelope of a request is not kept."""
+    deepest, deeper = nested(MAX_DEPTH + around), nested(MAX_DEPTH + around + 1)
+    text = encode_payload(deepest, max_bytes=LIMIT, around=around)
+    assert decode_json(text, max_bytes=LIMIT, around=around) == deepest
+    assert refusal(lambda: encode_payload(deeper, max_bytes=LIMIT, around=around))[0] == "too_deep"
+    assert refusal(lambda: decode_json(f"[{text}]", max_bytes=LIMIT, around=around))[0] == "too_deep"
+    looked_at_closely = text.replace("1", r'"\\u0000"')
+    assert decode_json(looked_at_closely, max_bytes=LIMIT, around=around)
+    not_plain: Any = (Colour.RED,)
+    for _ in range(MAX_DEPTH + around - 1):
+        not_plain = (not_plain,)
+    assert '["red"]' in encode_payload(not_plain, max_bytes=LIMIT, around=around)
+
+
 def test_H3_unclosed_brackets_are_malformed_rather_than_deep() -> None:
     assert refusal(decode, b'[{"a":1},' * 40) == ("not_json", "$")
     assert refusal(decode, b"]" * 100) == ("not_json", "$")

@@ -285,6 +285,67 @@ async def test_a_tag_is_found_by_its_name_and_a_name_has_no_equals_sign(store_ur
         assert [found.id for found in await w.runs()] == [run.id]
 
 
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+DEEP: dict[str, Callable[[Any, str, Any], Awaitable[Any]]] = {
+    "start": lambda client, run, deep: client.start("order", deep),
+    "start or signal, input": lambda client, run, deep: client.start_or_signal(
+        "order", deep, correlation_key="k", name="n"
+    ),
+    "start or signal, payload": lambda client, run, deep: client.start_or_signal(
+        "order", correlation_key="k", name="n", payload=deep
+    ),
+    "signal": lambda client, run, deep: client.signal(run, "n", deep),
+    "signals": lambda client, run, deep: client.signal_many([bide.SignalTo(run, "n", deep)]),
+    "complete": lambda client, run, deep: client.complete("x", deep, hold="1h"),
+    "answer": lambda client, run, deep: client.answer(run.replace("run_", "wait_") + "_1", deep),
+    "emit": lambda client, run, deep: client.emit("news", deep),
+}
+
+
+@pytest.mark.parametrize("call", DEEP)
+@pytest.mark.parametrize("form", ["in process", "over HTTP"])
+async def test_S9_a_payload_of_64_levels_is_taken_and_one_of_65_is_not(form: str, call: str) -> None:
+    """S9, §12: what it is wrapped in over HTTP is no level of it."""
+    async with world(app) as w:
+        client = w.client() if form == "in process" else remote(w)
+        run = await w.start("order")
+
+        with pytest.raises(bide.BadInput, match="deeper than 64 levels"):
+            await DEEP[call](client, run.id, nested(65))
+        assert await DEEP[call](client, run.id, nested(64))
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/runs", '{"definition":"order","input":DEEP}'),
+        ("/v1/runs/RUN/signals", '{"name":"n","payload":DEEP}'),
+        ("/v1/signals", '{"correlation_key":"k","name":"n","payload":1,"start":{"definition":"order","input":DEEP}}'),
+        ("/v1/signals", '{"correlation_key":"k","name":"n","payload":DEEP,"start":{"definition":"order"}}'),
+        ("/v1/signals/many", '{"signals":[{"target":"RUN","name":"n","payload":DEEP}]}'),
+        ("/v1/events", '{"name":"n","data":DEEP}'),
+    ],
+)
+async def test_H3_a_server_counts_the_levels_of_the_payload(path: str, body: str) -> None:
+    """H3: whoever sends it."""
+    async with world(app) as w:
+        run, http = await w.start("order"), w.http()
+        path, body = path.replace("RUN", run.id), body.replace("RUN", run.id)
+
+        refused, taken = [
+            await http.post(path, content=body.replace("DEEP", "[" * levels + "]" * levels)) for levels in (65, 64)
+        ]
+
+        assert (refused.status_code in (400, 422), taken.is_success) == (True, True), taken.text
+        assert "deeper than 64 levels" in refused.json()["detail"]
+
+
 Call = Callable[[Any], Awaitable[Any]]
 BEFORE = timedelta(days=-1)
 HALF = "\ud800"  # of a pair: no UTF-8 can carry it

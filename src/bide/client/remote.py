@@ -36,7 +36,7 @@ from bide.client.starting import check_if_exists
 from bide.client.tasks import named_by
 from bide.core.commands import EventReceipt, Receipt
 from bide.core.durations import Duration, Timeout, format_duration
-from bide.core.payloads import encode_payload
+from bide.core.payloads import BadPayload, encode_payload
 from bide.core.records import FINAL, RunId, RunStatus, run_of_wait
 from bide.core.records import Run as RunRow
 from bide.engine import tracing
@@ -68,6 +68,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 ONE_POLL = 30.0
 AGAIN = frozenset({408, 429, 502, 503, 504})
 NO_LIMIT = 2**31
+ENVELOPES = {"/v1/signals": 2, "/v1/signals/many": 3}  # levels of a body around its payloads; of others it is one
 AT_ONCE = 8  # of requests that one call makes
 ASKED_FOR = ("target", "run_id", "id")  # what errors call that which is not there
 DOTS = {".": "%2E", "..": "%2E%2E"}  # as they are, they lead to another path
@@ -159,7 +160,7 @@ class RemoteClient:
         headers, content = {**tracing.current_headers(), **self._authorization}, None
         if body is not None:
             sent = {name: value for name, value in body.items() if value is not UNCHANGED}
-            content = encode(sent, NO_LIMIT, "what is sent")
+            content = _encoded(sent, ENVELOPES.get(path, 1))
             headers["Content-Type"] = "application/json"
         if method in ("POST", "PATCH") and (body or {}).get("id") is None:  # an event with an id is done once by that
             headers["Idempotency-Key"] = str(self._ports.uuid())
@@ -733,6 +734,13 @@ class _Problem(msgspec.Struct):
     error: str = ""
     facts: dict[str, Any] = {}
     receipts: list[msgspec.Raw] = []
+
+
+def _encoded(body: Mapping[str, Any], envelope: int) -> str:
+    try:
+        return encode_payload(body, max_bytes=NO_LIMIT, around=envelope)
+    except BadPayload as error:
+        raise BadInput(f"what is sent cannot be stored: {error}") from error
 
 
 def _here() -> _Home:

@@ -41,10 +41,11 @@ class BadPayload(ValueError):
         return f"at {self.path}: {self.message}"
 
 
-def encode_payload(value: object, *, max_bytes: int) -> str:
+def encode_payload(value: object, *, max_bytes: int, around: int = 0) -> str:
     """Turn what user code handed over into JSON text of at most *max_bytes*, or raise `BadPayload`.
 
     Takes what msgspec takes (builtins, Structs, dataclasses, enums, datetimes, UUIDs, Decimals, …) and pydantic models.
+    *around* is how many levels of it are an envelope: what is inside may be as deep as a payload may be.
     """
     try:
         raw = _encode(value)
@@ -55,25 +56,28 @@ def encode_payload(value: object, *, max_bytes: int) -> str:
         raw = raw if is_plain else _encode(plain)
     except _ENCODING_ERRORS as error:
         unknown = BadPayload("unserialisable", "$", f"{_excerpt(str(error))}; return builtin types or a Struct")
-        raise _problem_in(value) or unknown from error
+        raise _problem_in(value, MAX_DEPTH + around) or unknown from error
     _refuse_size(len(raw), max_bytes)
-    _refuse_shape(raw)
-    if not is_plain and not _is_faithful(raw, plain, value) and (problem := _problem_in(value)):
+    _refuse_shape(raw, MAX_DEPTH + around)
+    if not is_plain and not _is_faithful(raw, plain, value) and (problem := _problem_in(value, MAX_DEPTH + around)):
         raise problem
     return raw.decode()
 
 
-def decode_json(raw: bytes | str, *, max_bytes: int) -> object:
-    """Read JSON that a stranger sent. Whatever the bytes are, the answer is a plain value or `BadPayload`."""
+def decode_json(raw: bytes | str, *, max_bytes: int, around: int = 0) -> object:
+    """Read JSON that a stranger sent. Whatever the bytes are, the answer is a plain value or `BadPayload`.
+
+    *around* is as of `encode_payload`.
+    """
     data, text = _as_utf8(raw, max_bytes)
-    _refuse_shape(data)  # before parsing: parsers recurse
+    _refuse_shape(data, MAX_DEPTH + around)  # before parsing: parsers recurse
     try:
         value: object = _decode(data)
         if _is_all_there(data, value):
             return value
     except (ValueError, RecursionError):
         pass
-    return _decode_closely(text)  # knows what is wrong, if anything, and where
+    return _decode_closely(text, MAX_DEPTH + around)  # knows what is wrong, if anything, and where
 
 
 def decode_as(text: str, type_: Any) -> Any:
@@ -146,7 +150,6 @@ _ENCODING_ERRORS: Final = (TypeError, ValueError, AttributeError, OverflowError,
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _ONE_BRACKET: Final = bytes.maketrans(b"{}", b"[]")
-_TOO_DEEP: Final = b"[" * (MAX_DEPTH + 1)
 _ONE_DIGIT: Final = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER: Final = b"0" * 19  # 2**63 has 19 digits
 _BEYOND_64_BITS: Final = re.compile(rb"9[0-9]{18}|[0-9]{20}")
@@ -163,28 +166,28 @@ def _is_flat(raw: bytes) -> bool:
     return len(raw) < 2 * MAX_NODES and raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH
 
 
-def _refuse_shape(raw: bytes) -> None:
+def _refuse_shape(raw: bytes, levels: int) -> None:
     """Refuse too many values and too deep nesting without parsing; malformed text may pass."""
     if _is_flat(raw):
         return
     structure = _STRING.sub(b"", raw)
     brackets = structure.translate(_ONE_BRACKET, _NOT_BRACKETS)
-    if _TOO_DEEP in brackets:
+    if b"[" * (levels + 1) in brackets:
         raise _too_deep(None)
     if structure.count(b",") + brackets.count(b"[") >= MAX_NODES:
         message = f"the payload has more than {MAX_NODES:,} values; send it in parts, or as one string"
         raise BadPayload("too_many_nodes", "$", message)
-    if _is_too_deep(brackets):
+    if _is_too_deep(brackets, levels):
         raise _too_deep(None)
 
 
-def _is_too_deep(brackets: bytes) -> bool:
-    for _ in range(MAX_DEPTH):
+def _is_too_deep(brackets: bytes, levels: int) -> bool:
+    for _ in range(levels):
         inner_removed = brackets.replace(b"[]", b"")  # peels off one level everywhere
         if len(inner_removed) == len(brackets):  # nothing is left, or what is left was never closed
             break
         brackets = inner_removed
-    return brackets.count(b"[") > MAX_DEPTH or b"[]" in brackets
+    return brackets.count(b"[") > levels or b"[]" in brackets
 
 
 def _is_plain(raw: bytes, value: object) -> bool:
@@ -272,7 +275,7 @@ _STRANGERS: Final = json.JSONDecoder(
 )
 
 
-def _decode_closely(text: str) -> object:
+def _decode_closely(text: str, levels: int) -> object:
     """Parse again, slowly: this is the judge. The quick parser only confirms what needs no judging."""
     try:
         value: object = _STRANGERS.decode(text)
@@ -281,7 +284,7 @@ def _decode_closely(text: str) -> object:
         raise BadPayload("not_json", "$", f"the payload is not valid JSON: {where}; send one JSON value") from error
     except RecursionError as error:  # the caller's own stack was almost used up
         raise _too_deep(None) from error
-    if problem := _problem_in(value):
+    if problem := _problem_in(value, levels):
         raise problem
     return value
 
@@ -289,7 +292,7 @@ def _decode_closely(text: str) -> object:
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
-def _problem_in(root: object) -> BadPayload | None:
+def _problem_in(root: object, levels: int) -> BadPayload | None:
     """Walk over a value, without recursion, to something in it that is refused."""
     pending: list[tuple[object, _PathLink, int]] = [(root, None, 0)]
     while pending:
@@ -310,7 +313,7 @@ def _problem_in(root: object) -> BadPayload | None:
                 pending.append((_simpler(node), path, depth))
             except _ENCODING_ERRORS as error:
                 problem = _unserialisable(node, error, path)
-        elif depth >= MAX_DEPTH:
+        elif depth >= levels:
             problem = _too_deep(path)
         elif not (problem := _problem_in_keys(node, path) if isinstance(node, dict) else None):
             pending += [(child, (path, segment), depth + 1) for segment, child in children if not _is_harmless(child)]

@@ -121,8 +121,8 @@ def too_large(limit: int) -> Refusal:
     )
 
 
-def parse_json(scope: Scope, raw: bytes, limit: int) -> Any:
-    """The JSON value of a body; an empty one is an empty object."""
+def parse_json(scope: Scope, raw: bytes, limit: int, envelope: int = 0) -> Any:
+    """The JSON value of a body; an empty one is an empty object. *envelope* levels of it are around its payloads."""
     if not raw.strip():
         return {}
     kind = media_type(scope)
@@ -131,7 +131,7 @@ def parse_json(scope: Scope, raw: bytes, limit: int) -> Any:
     if not _charsets(header(scope, b"content-type") or "") <= {"", "utf-8", "utf8"}:
         raise Refusal(415, "not_utf8", "send JSON encoded as UTF-8")
     try:
-        return decode_json(raw, max_bytes=limit)
+        return decode_json(raw, max_bytes=limit, around=envelope)
     except BadPayload as error:
         raise _unreadable(error) from error
 

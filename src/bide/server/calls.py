@@ -181,6 +181,7 @@ class Endpoint:
     found: Check = nothing
     is_open: Check = nothing
     payloads: tuple[str, ...] = ()  # fields of the body that `max_payload_bytes` limits
+    envelope: int = 1  # how many levels of the body are around its payloads
     max_bytes: int | None = None
     is_public: bool = False  # needs no key
     is_raw: bool = False  # reads its body itself

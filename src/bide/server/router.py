@@ -156,7 +156,7 @@ class Api:
         raw, body = b"", None
         if endpoint.method in ("POST", "PATCH", "PUT") and not endpoint.is_raw:
             raw = await read_body(scope, receive, limit + ENVELOPE, self._body_seconds)
-            body = parse_json(scope, raw, limit + ENVELOPE)
+            body = parse_json(scope, raw, limit + ENVELOPE, endpoint.envelope)
             if len(raw) > limit and isinstance(body, dict):
                 for name in endpoint.payloads:
                     encode(body.get(name), limit, f"the {name}")

@@ -270,11 +270,11 @@ ENDPOINTS = (
     Endpoint(
         "POST", "/v1/signals", signal_key, "signals:send", "Signal the run that holds a correlation key, or start it",
         body=SignalKey, answers={202: Receipt}, found=key_is_held, payloads=("payload",), refusals=(404, 409),
-        uses=("inbox",), commits=True,
+        envelope=2, uses=("inbox",), commits=True,
     ),
     Endpoint(
         "POST", "/v1/signals/many", signal_many, "signals:send", "Deliver many signals in one commit, or none",
         body=SignalMany, answers={202: ManyReceipts}, found=all_can_be_had, max_bytes=MOST_BYTES, refusals=(404, 409),
-        uses=("inbox",), commits=True,
+        envelope=3, uses=("inbox",), commits=True,
     ),
 )  # fmt: skip
