@@ -285,6 +285,19 @@ async def test_a_tag_is_found_by_its_name_and_a_name_has_no_equals_sign(store_ur
         assert [found.id for found in await w.runs()] == [run.id]
 
 
+@pytest.mark.parametrize("by", ["", "x" * 300_000, "ann\n", 7])
+@pytest.mark.parametrize("form", ["in process", "over HTTP"])
+async def test_W11_who_answers_has_a_name_however_the_answer_comes(form: str, by: Any) -> None:
+    """W11: it goes into the ledger, and is compared with whom the wait is for."""
+    async with world(app) as w:
+        client, run = w.client() if form == "in process" else remote(w), await w.start("outreach")
+        name = f"approval-{run.id}"
+        for call in (client.complete, client.answer):
+            with pytest.raises(bide.BadInput, match="by"):
+                await call(name, {"approved": True}, by=by)
+        assert (await client.complete(name, {"approved": True}, by="ann")).outcome == "woke"
+
+
 def nested(levels: int) -> Any:
     value: Any = 1
     for _ in range(levels):

@@ -39,6 +39,8 @@ class Answering(Door):
         answer, or one after the time is up, is `late`.
         """
         runtime = await self._open()
+        if by is not None:
+            check_text(by, "by")
         text = encode(data, runtime.settings.max_payload_bytes, "the data")
         command = Complete(
             workspace=self.workspace,
