@@ -146,7 +146,7 @@ class Machine:
             if self._state_type is not Any:
                 ctx.state = decode_as(turn.run.state, self._state_type)  # a misfit is an error of this step (M7)
             _raise_if_failed(turn.woken_by)
-            outcome = await self._call(session, method, ctx)
+            outcome = await self._call(session, turn.run.step, method, ctx)
             return self._move(outcome, ctx, seen, session), consumed
         except BadOutcome as error:
             move = failure(error.code, error, turn.run.step)
@@ -169,7 +169,7 @@ class Machine:
         on_error = getattr(self.cls, "on_error", None)
         if on_error is not None and ctx is not None:
             try:
-                outcome = await self._call(session, on_error, error, ctx)
+                outcome = await self._call(session, "on_error", on_error, error, ctx)
                 return self._move(outcome, ctx, seen, session), consumed
             except Exception as second:
                 second.__context__ = error
@@ -199,7 +199,10 @@ class Machine:
             raise BadOutcome(f"machine {self.name!r} has no step {step!r}; it has: {', '.join(self.steps)}")
         return self.steps[step]
 
-    async def _call(self, session: Session, method: Callable[..., Any], *arguments: Any) -> Any:
+    async def _call(self, session: Session, name: str, method: Callable[..., Any], *arguments: Any) -> Any:
+        stand_in = session.ports.stand_in(name, method)
+        if stand_in is not method:
+            return await stand_in(*arguments)
         machine = self.cls()
         try:
             if method in self._async:

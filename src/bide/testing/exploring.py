@@ -138,6 +138,7 @@ class _Explorer:
         played: _Play | None = None
         try:
             async with world(self._app, **self._settings) as fresh:
+                fresh.stubs.may_be_idle = True
                 exploration = Exploration()
                 await self._scenario(fresh, exploration)
                 runs = [run.id for run in await fresh.runs() if run.parent_id is None]

@@ -64,6 +64,16 @@ class Stub(list[Call]):
             raise self.raises
         return self.returns
 
+    def remark(self) -> str | None:
+        """That it stood in for nothing, where nobody said how often it should."""
+        if self or self.times is not None:
+            return None
+        return (
+            f"stub {shown(self.target)} was never called: a stub answers for what bide itself calls (a step, a stage, "
+            "an action), by its name or its function, and not for what your own code calls; say times=0 where that is "
+            "as it should be"
+        )
+
     def complaint(self) -> str | None:
         """What was not as `times=` said."""
         if self.times is None or (len(self) == self.times and not self.extra):
@@ -77,6 +87,7 @@ class Stubs:
 
     def __init__(self) -> None:
         self._stubs: list[Stub] = []
+        self.may_be_idle = False  # so it is where a test tries many orders
 
     def add(self, stub: Stub) -> Stub:
         self._stubs.append(stub)
@@ -98,6 +109,11 @@ class Stubs:
 
     def complaints(self) -> list[str]:
         return [complaint for stub in self._stubs if (complaint := stub.complaint()) is not None]
+
+    def remarks(self) -> list[str]:
+        if self.may_be_idle:
+            return []
+        return [remark for stub in self._stubs if (remark := stub.remark()) is not None]
 
 
 def _is_same(target: Callable[..., Any], fn: Callable[..., Any]) -> bool:

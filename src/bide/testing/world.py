@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -167,7 +168,11 @@ class World(Calls):
         raises: BaseException | type[BaseException] | None = None,
         times: int | None = None,
     ) -> Stub:
-        """Answer in place of the code of a workflow's steps: of those that run a function, or of those with a step id.
+        """Answer in place of what bide calls: the function of a workflow's step, the method of a machine's step, the
+        function of a pipeline's stage or an action of a machine file. By that function, or by the name of the step.
+
+        A stub of a machine's step is handed `ctx`, and returns an outcome. What your own functions call is not bide's
+        to replace: a stub that was never called is told at the end as a warning, unless *times* is 0.
 
         Gives the list of its calls. With *times* the world asserts at its end that there were so many; a further call
         goes to the stub of the same target that was made next, and fails its step where there is none.
@@ -259,6 +264,8 @@ async def world(
             assert not broken, "the store breaks its invariants:\n" + "\n".join(broken)
             if wrong := stubs.complaints():
                 raise AssertionError("\n".join(wrong))
+            for remark in stubs.remarks():
+                warnings.warn(remark, stacklevel=3)
         finally:
             await made.engine.crash()
             await runtime.close()

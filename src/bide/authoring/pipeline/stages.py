@@ -13,6 +13,7 @@ from typing import Any, Literal
 from bide.authoring.checks import check_text
 from bide.authoring.workflow.annotations import annotation_of, returned
 from bide.core.retrying import RetryPolicy
+from bide.engine.ports import Ports
 from bide.errors import BadDefinition, BadInput
 
 Kind = Literal["expand", "map", "filter", "collect", "wait", "publish"]
@@ -77,6 +78,12 @@ class Stage:
     def is_async(self) -> bool:
         call = self.fn if inspect.isroutine(self.fn) else getattr(self.fn, "__call__", None)  # noqa: B004
         return inspect.iscoroutinefunction(self.fn) or inspect.iscoroutinefunction(call)
+
+    def called(self, ports: Ports) -> tuple[Callable[..., Any], bool]:
+        """What is called for it, and whether that is a coroutine function: its own, but where a test stands in."""
+        assert self.fn is not None
+        fn = ports.stand_in(self.name, self.fn)
+        return fn, self.is_async if fn is self.fn else inspect.iscoroutinefunction(fn)
 
     @cached_property  # asked for every item, and `inspect` takes its time
     def takes_item(self) -> bool:

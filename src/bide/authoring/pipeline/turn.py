@@ -117,13 +117,12 @@ class PipelineTurn:
         return Continue(step=self._pipeline.stage_name(at), state=encode_progress(progress))
 
     async def _call(self, place: Placed, value: Any) -> Any:
-        fn = place.stage.fn
-        assert fn is not None
-        arguments = (value, Item(0)) if place.stage.takes_item else (value,)
-        if place.stage.is_async:
-            return await fn(*arguments)
-        given = await self._session.in_thread(fn, *arguments)
+        given = await self._called(place, *((value, Item(0)) if place.stage.takes_item else (value,)))
         return await given if inspect.isawaitable(given) else given
+
+    async def _called(self, place: Placed, *arguments: Any) -> Any:
+        fn, is_async = place.stage.called(self._session.ports)
+        return await fn(*arguments) if is_async else await self._session.in_thread(fn, *arguments)
 
     # ------------------------------------------------------------ streams
 
@@ -282,11 +281,7 @@ class PipelineTurn:
 
     async def _collect(self, place: Placed) -> Any:
         items = Items(self._page, place.reads, asyncio.get_running_loop(), self._progress.done)
-        fn = place.stage.fn
-        assert fn is not None
-        if place.stage.is_async:
-            return await fn(items)
-        return await self._session.in_thread(fn, items)
+        return await self._called(place, items)
 
     async def _result(self) -> str:
         if not self._pipeline.ends_as_stream:

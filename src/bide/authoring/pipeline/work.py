@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bide.authoring.machine import encode, message_of
@@ -22,18 +22,21 @@ from bide.errors import BadInput, Invalid
 if TYPE_CHECKING:
     from bide.authoring.pipeline.definition import Pipeline
 
+Function = Callable[..., Any]
+
 
 async def work(pipeline: Pipeline, run: Run, items: Sequence[ItemRow], session: ItemSession) -> list[ItemOutcome]:
     section = pipeline.section_of(progress_of(run).boundary)
     place = section[items[0].stage]
     session.reached("before", place.stage.name)
     known = await _known(place, section, run, items, session)
-    if place.stage.is_async:
+    fn, is_async = place.stage.called(session.ports) if place.stage.fn is not None else (None, False)
+    if is_async:
         outcomes = [
-            await _in_loop(pipeline, place, run, row, item, session) for row, item in zip(items, known, strict=True)
+            await _in_loop(pipeline, place, fn, run, row, item, session) for row, item in zip(items, known, strict=True)
         ]
     else:
-        outcomes = await session.in_thread(_in_thread, pipeline, place, run, items, known, session)
+        outcomes = await session.in_thread(_in_thread, pipeline, place, fn, run, items, known, session)
     session.reached("after_code", place.stage.name)
     return outcomes
 
@@ -57,22 +60,28 @@ async def _known(
 
 
 async def _in_loop(
-    pipeline: Pipeline, place: Placed, run: Run, row: ItemRow, item: Item, session: ItemSession
+    pipeline: Pipeline, place: Placed, fn: Function | None, run: Run, row: ItemRow, item: Item, session: ItemSession
 ) -> ItemOutcome:
     try:
-        return _passed(pipeline, place, run, row, await _call(place, row, item), session)
+        return _passed(pipeline, place, run, row, await _call(place, fn, row, item), session)
     except Exception as error:
         return _failed(pipeline, place, run, row, error, session)
 
 
 def _in_thread(
-    pipeline: Pipeline, place: Placed, run: Run, rows: Sequence[ItemRow], items: Sequence[Item], session: ItemSession
+    pipeline: Pipeline,
+    place: Placed,
+    fn: Function | None,
+    run: Run,
+    rows: Sequence[ItemRow],
+    items: Sequence[Item],
+    session: ItemSession,
 ) -> list[ItemOutcome]:
     """Several items in one go: handing each to a thread of its own would cost more than most of them take."""
     outcomes = []
     for row, item in zip(rows, items, strict=True):
         try:
-            value = _call(place, row, item)
+            value = _call(place, fn, row, item)
             if inspect.isawaitable(value):
                 raise TypeError("a plain function gave a coroutine; write `async def`")
             outcomes.append(_passed(pipeline, place, run, row, value, session))
@@ -81,11 +90,11 @@ def _in_thread(
     return outcomes
 
 
-def _call(place: Placed, row: ItemRow, item: Item) -> Any:
-    if place.stage.fn is None:
+def _call(place: Placed, fn: Function | None, row: ItemRow, item: Item) -> Any:
+    if fn is None:
         return None
     value = decode_as(row.value, place.reads)
-    return place.stage.fn(value, item) if place.stage.takes_item else place.stage.fn(value)
+    return fn(value, item) if place.stage.takes_item else fn(value)
 
 
 def _passed(pipeline: Pipeline, place: Placed, run: Run, row: ItemRow, value: Any, session: ItemSession) -> ItemOutcome:
