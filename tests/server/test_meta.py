@@ -13,6 +13,7 @@ import pytest
 
 import bide
 from bide.core.access import new_key
+from bide.engine.engine import Engine
 from bide.server import ENDPOINTS
 from bide.stores import postgres
 from bide.stores.postgres import PostgresStore, migrate
@@ -88,6 +89,30 @@ async def test_health_and_readiness_tell_the_truth_about_a_postgresql_that_is_aw
         ]
         for answer in said:
             assert not re.search(rf"{server.port}|127\.0\.0\.1|private_name|postgres", answer.text), answer.text
+
+
+async def test_a_process_whose_engine_has_ended_by_itself_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D6, §7: nothing is claimed there and no timer fires, so whoever watches over it starts it again."""
+    monkeypatch.setattr("bide.server.meta.READY_SECONDS", 120.0)
+    there = bide.App("there", store="memory://", poll_interval="20ms")
+    async with there.opened(), asked(there) as http, asyncio.timeout(120):
+        async with Engine(await there.runtime()) as engine:
+            assert (await http.get("/readyz")).status_code == 200
+            monkeypatch.setattr(engine, "tick", cancelled)
+            assert engine._loop_task is not None
+            await asyncio.wait({engine._loop_task})
+            broken = await http.get("/readyz")
+            assert (await http.get("/healthz")).status_code == 200
+        stopped = await http.get("/readyz")
+
+        assert broken.status_code == 503
+        assert broken.json() == {"status": "unavailable", "detail": "the engine of this process has ended"}
+        assert stopped.status_code == 200  # one that was asked to stop is not missed
+
+
+async def cancelled() -> bool:
+    """As a driver does it whose connection is closed under it."""
+    raise asyncio.CancelledError
 
 
 KEY = f"Bearer {new_key(b'k' * 32)}"

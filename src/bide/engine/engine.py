@@ -652,6 +652,11 @@ class Engine:
     def stopping(self) -> bool:
         return self._stopping
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its loop is over and nobody asked it to stop: nothing is claimed any more, and no timer fires."""
+        return self._loop_task is not None and self._loop_task.done() and not self._stopping
+
     # ------------------------------------------------------------ by hand (the testing kit)
 
     async def settle(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from starlette.responses import HTMLResponse, PlainTextResponse
 
+from bide.engine.engine import Engine
 from bide.engine.runtime import Runtime
 from bide.server.calls import Answer, Call, Endpoint, unreached
 from bide.server.metrics import MEDIA_TYPE, exposition
@@ -19,6 +20,7 @@ from bide.server.metrics import MEDIA_TYPE, exposition
 log = logging.getLogger("bide.server")
 
 READY_SECONDS = 5.0
+ENDED = "the engine of this process has ended"
 PAGE_HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
@@ -39,20 +41,26 @@ async def healthz(opened: Callable[[], Awaitable[Runtime]]) -> Answer:
 
 
 async def readyz(opened: Callable[[], Awaitable[Runtime]]) -> Answer:
-    """The store answers and takes writes: a request that came now could be served.
+    """The store answers and takes writes, and the engine that was started here works: a request that came now could be
+    served.
 
     Anybody may ask, so it is not said which store that is, nor what is wrong with it; the log has that.
     """
     missing = "the store does not answer"
     try:
         async with asyncio.timeout(READY_SECONDS):
-            store = (await opened()).store
+            runtime = await opened()
+            store = runtime.store
             await store.key("")
             missing = "the store takes no writes"
             await store.touch_key("")  # nobody's: only whether it could be
     except Exception as error:
         log.warning("not ready: %s", missing, exc_info=error)
         return Answer(Health(status="unavailable", detail=missing), 503)
+    engine = getattr(runtime.committer.offer, "__self__", None)  # whoever takes what this process commits
+    if isinstance(engine, Engine) and engine.has_ended:
+        log.warning("not ready: %s", ENDED)
+        return Answer(Health(status="unavailable", detail=ENDED), 503)
     return Answer(Health(status="ok"))
 
 
@@ -108,7 +116,7 @@ ROWS
 ENDPOINTS = (
     Endpoint("GET", "/healthz", unreached, None, "Whether this process answers", is_public=True, is_probe=True,
              probe=healthz, answers={200: Health}),
-    Endpoint("GET", "/readyz", unreached, None, "Whether the store answers and takes writes", is_public=True,
+    Endpoint("GET", "/readyz", unreached, None, "Whether the store answers and the engine works", is_public=True,
              is_probe=True, probe=readyz, answers={200: Health, 503: Health}),
     Endpoint("GET", "/metrics", metrics, "admin", "Figures for Prometheus", is_probe=True,
              answers={200: str}, media_type="text/plain"),
