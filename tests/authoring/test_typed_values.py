@@ -251,3 +251,28 @@ async def test_S13_an_answer_to_a_wait_for_a_declared_signal_is_checked_as_the_s
         assert [kept.reason for kept in await w.unused()] == ["invalid_payload"] * 2
         assert (await w.answer(wait.id, {"total": 7})).outcome == "woke"
         assert await w.result(run.id) == 7
+
+
+async def test_S2_a_final_run_is_no_target_also_where_the_declared_payload_does_not_fit(store_url: str) -> None:
+    """S2, S13, H1: 404 goes before 422."""
+    app, paid = bide.App(), bide.Signal("paid", int)
+
+    @app.machine("pays", signals=[paid])
+    class Pays:
+        @bide.start
+        def begin(self, ctx: bide.Context[Any]) -> bide.Await:
+            return bide.Await(paid, then="end")
+
+        def end(self, ctx: bide.Context[Any]) -> bide.Done:
+            return bide.Done()
+
+    async with world(app, store_url) as w:
+        run = await w.start("pays", correlation_key="k", correlation_scope="forever")
+        for expected in ("invalid", "no_target"):
+            statuses = {"invalid": 422, "no_target": 404}
+            for target in (run.id, "k"):
+                assert (await w.signal(target, "paid", "seven", check=False)).outcome == expected
+            over_http = await w.http().post(f"/v1/runs/{run.id}/signals", json={"name": "paid", "payload": "seven"})
+            assert over_http.status_code == statuses[expected]
+            if expected == "invalid":
+                await w.signal(run.id, paid, 7)

@@ -13,7 +13,8 @@ from bide.core.batch import View
 from bide.core.commands import AnyCommand, Cancelled, Committed, Done, GiveBack, Move, Receipt, Reply, Stale, TryAgain
 from bide.core.decide import decide_all
 from bide.core.moves import join_of
-from bide.core.records import FAILURES, FINAL, Run, RunError, Turn, Wait, failures_of
+from bide.core.records import FAILURES, FINAL, Run, RunError, RunStatus, Turn, Wait, failures_of
+from bide.core.requests import Misfit
 from tests.support.decisions import (
     HOUR,
     NOW,
@@ -324,6 +325,18 @@ def test_M5_failures_in_a_row_are_counted_until_a_commit_that_is_none() -> None:
     assert failures_of(Turn(run=run, steps=(row,))) == 2
     decide(view, commit(redo(), commits=8, keep=True))
     assert (view.runs[RUN].attempt, failures_of(Turn(run=view.runs[RUN], steps=(row,)))) == (5, 0)
+
+
+@pytest.mark.parametrize("status", sorted(FINAL))
+def test_S2_a_final_run_is_no_target_also_for_a_payload_that_does_not_fit(status: RunStatus) -> None:
+    """S2, H1: 404 goes before 422."""
+    unfit = signal(misfits=(Misfit("order", "1", "at $: expected an integer"),))
+    final, live = view_of(running(status=status, ended_at=NOW)), view_of(running())
+    [gone], [invalid] = decide(final, unfit), decide(live, unfit)
+    assert isinstance(gone, Receipt)
+    assert isinstance(invalid, Receipt)
+    assert (gone.outcome, gone.reason, invalid.outcome) == ("no_target", status, "invalid")
+    assert [kept.reason for kept in final.changes.unused] == [status]
 
 
 # ---------------------------------------------------------------- stale commits

@@ -49,11 +49,11 @@ def deliver(draft: Draft, command: Deliver) -> Reply:
         return Again()
     if run.status in FINAL and command.by_correlation and run.correlation_scope == "live":
         return Again()  # the key was freed between look-up and lock; another run may hold it by now
+    if run.status in FINAL:
+        return _refuse(draft, command, run, run.status)
     unfit = unfit_for(draft, command, run)
     if unfit is not None:
         return unfit
-    if run.status in FINAL:
-        return _refuse(draft, command, run, run.status)
     if command.room and run.inbox_count >= command.room and not _is_awaited(draft, command, run):
         return InboxFull(run.id, command.room)
     return admit_signal(draft, command, run)
