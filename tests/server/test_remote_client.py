@@ -295,6 +295,11 @@ async def test_W11_who_answers_has_a_name_however_the_answer_comes(form: str, by
         for call in (client.complete, client.answer):
             with pytest.raises(bide.BadInput, match="by"):
                 await call(name, {"approved": True}, by=by)
+        task = await w.start("task")
+        [interaction] = await client.interactions(run_id=task.id)
+        for call in (client.claim, client.release):
+            with pytest.raises(bide.BadInput, match="by"):
+                await call(interaction.id, by)
         assert (await client.complete(name, {"approved": True}, by="ann")).outcome == "woke"
 
 

@@ -20,7 +20,7 @@ from urllib.parse import quote
 import msgspec
 
 from bide import errors
-from bide.authoring.checks import MAX_NAME, check_key, check_tags, is_name, shown
+from bide.authoring.checks import MAX_NAME, check_key, check_tags, check_text, is_name, shown
 from bide.authoring.context import Received
 from bide.authoring.machine import definition_name, encode
 from bide.authoring.signals import Signal, signal_name
@@ -334,6 +334,7 @@ class RemoteClient:
     ) -> Receipt:
         """Answer the one wait that holds a signal id, or with *hold* the first one that will."""
         path = f"/v1/signals/{_quoted(check_key(signal_id, 'signal id'))}/complete"
+        _check_by(by)
         until = _span(hold, "hold")
         options = {"run_id": run_id, "by": by, "dedup_key": dedup_key, "hold": until, "reason": reason or None}
         refuse = partial(raise_refused_answer, signal_id=signal_id, dedup_key=dedup_key)
@@ -351,6 +352,7 @@ class RemoteClient:
         check: bool = True,
     ) -> Receipt:
         """Answer an interaction, a wait or a signal id."""
+        _check_by(by)
         if named_by(target) is None:
             return await self.complete(target, data, by=by, dedup_key=dedup_key, reason=reason, check=check)
         path = (_interaction if target.startswith("int_") else _wait)(target, "/complete")
@@ -560,9 +562,11 @@ class RemoteClient:
     # ------------------------------------------------------------ tasks and waits
 
     async def claim(self, interaction_id: str, by: str) -> InteractionInfo:
+        check_text(by, "by")
         return await self._hand(interaction_id, "/claim", {"by": by})
 
     async def release(self, interaction_id: str, by: str) -> InteractionInfo:
+        check_text(by, "by")
         return await self._hand(interaction_id, "/release", {"by": by})
 
     async def assign(
@@ -768,6 +772,12 @@ def _span(value: Duration | None, what: str) -> str | None:
 def _join_nothing(connection: Any) -> None:
     if connection is not None:
         raise errors.ForeignConnectionError("a client over HTTP joins no transaction; use app.client()")
+
+
+def _check_by(by: Any) -> None:
+    """Whoever says that somebody acts names them: to the server an empty name is that of the key."""
+    if by is not None:
+        check_text(by, "by")
 
 
 def _check_url(url: Any) -> str:
