@@ -39,11 +39,11 @@ def shop() -> bide.App:
 async def test_S12_what_could_not_be_used_is_kept_with_its_reason(store_url: str) -> None:
     async with world(shop(), store=store_url) as w:
         run = await w.start("order")
+        await w.signal(run.id, paid.name, {"amount": "many"}, check=False)
         await w.signal(run.id, "note", dedup_key="k")
         await w.signal(run.id, "note", "late", check=False)
         await w.signal("order:unknown", "note", "unmatched", check=False)
         await w.signal(run.id, "note", "other payload", dedup_key="k", check=False)
-        await w.signal(run.id, paid.name, {"amount": "many"}, check=False)
         kept = {unused.reason: (unused.target, unused.payload) for unused in await w.unused()}
         assert kept == {
             "completed": (run.id, "late"),
