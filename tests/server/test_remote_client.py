@@ -364,6 +364,21 @@ async def test_H3_a_server_counts_the_levels_of_the_payload(path: str, body: str
         assert "deeper than 64 levels" in refused.json()["detail"]
 
 
+@pytest.mark.parametrize("form", ["in process", "over HTTP"])
+async def test_no_status_is_every_status(form: str) -> None:
+    """§12: `status=None` is for all; `all` is a word of the URL alone."""
+    async with world(app) as w:
+        client = w.client() if form == "in process" else remote(w)
+        run = await w.start("task")
+        [interaction] = await client.interactions(run_id=run.id)
+        await w.answer(interaction.id, {"approved": True}, by="ann")
+
+        assert await client.waits() == await client.interactions() == []
+        assert [wait.id for wait in await client.waits(status=None)] == [interaction.wait_id]
+        for status in (None, (), ["waiting", "completed"]):
+            assert [found.id for found in await client.interactions(status=status)] == [interaction.id]
+
+
 Call = Callable[[Any], Awaitable[Any]]
 BEFORE = timedelta(days=-1)
 HALF = "\ud800"  # of a pair: no UTF-8 can carry it
@@ -426,6 +441,12 @@ WRONG_FILTERS: dict[str, Call] = {
     "interactions of half a run": lambda client: client.interactions(run_id=HALF),
     "half a kind": lambda client: client.waits(kind=HALF),
     "half a channel": lambda client: client.interactions(channel=HALF),
+    "waits of all statuses": lambda client: client.waits(status="all"),
+    "waits of no status": lambda client: client.waits(status=""),
+    "interactions of all statuses": lambda client: client.interactions(status="all"),
+    "interactions of all, in a list": lambda client: client.interactions(status=["all"]),
+    "interactions of no status": lambda client: client.interactions(status=""),
+    "runs of all statuses": lambda client: client.runs(status="all"),
     "a number as a key": lambda client: client.start("order", correlation_key=7),
     "a number as a target": lambda client: client.signal(7, "n"),
     "a number as a run": lambda client: client.get(7),

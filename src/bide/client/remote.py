@@ -14,13 +14,13 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, Unpack, get_args
 from urllib.parse import quote
 
 import msgspec
 
 from bide import errors
-from bide.authoring.checks import MAX_NAME, check_key, check_tags, check_text, is_name, shown
+from bide.authoring.checks import MAX_NAME, check_choice, check_key, check_tags, check_text, is_name, shown
 from bide.authoring.context import Received
 from bide.authoring.machine import definition_name, encode
 from bide.authoring.signals import Signal, signal_name
@@ -37,7 +37,7 @@ from bide.client.tasks import named_by
 from bide.core.commands import EventReceipt, Receipt
 from bide.core.durations import Duration, Timeout, format_duration
 from bide.core.payloads import BadPayload, encode_payload
-from bide.core.records import FINAL, RunId, RunStatus, run_of_wait
+from bide.core.records import FINAL, InteractionStatus, RunId, RunStatus, WaitStatus, run_of_wait
 from bide.core.records import Run as RunRow
 from bide.engine import tracing
 from bide.engine.ports import Ports
@@ -67,6 +67,7 @@ TRIES = 6
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 ONE_POLL = 30.0
 AGAIN = frozenset({408, 429, 502, 503, 504})
+EVERY_STATUS = "all"  # as the URL says it; here it is None
 NO_LIMIT = 2**31
 ENVELOPES = {"/v1/signals": 2, "/v1/signals/many": 3}  # levels of a body around its payloads; of others it is one
 AT_ONCE = 8  # of requests that one call makes
@@ -482,7 +483,7 @@ class RemoteClient:
         query = {
             "run_id": run_id,
             "older_than": _span(older_than, "older_than"),
-            "status": status or "all",
+            "status": check_choice(status, get_args(WaitStatus), "status") if status is not None else EVERY_STATUS,
             "definition": definition_name(definition) if definition is not None else None,
             "kind": kind,
             "channel": channel,
@@ -507,12 +508,13 @@ class RemoteClient:
         cursor: str | None = None,
         limit: int = PAGE,
     ) -> Page[InteractionInfo]:
+        asked = (status,) if isinstance(status, str) else tuple(status or ())
         query = {
             "run_id": run_id,
             "assignee": assignee,
             "group": group,
             "channel": channel,
-            "status": [status] if isinstance(status, str) else list(status or ()) or ["all"],
+            "status": [check_choice(each, get_args(InteractionStatus), "status") for each in asked] or [EVERY_STATUS],
             "definition": definition_name(definition) if definition is not None else None,
         }
         return await self._page("/v1/interactions", InteractionInfo, query, cursor, limit)
