@@ -229,11 +229,9 @@ class Looking(Door):
 
 
 def _part(rows: Sequence[Part], cursor: str | None, limit: int | None) -> tuple[list[Part], str | None]:
-    """A page of what a run has, and the cursor of the next one; all of it where neither is asked for."""
-    if cursor is None and limit is None:
-        return list(rows), None
-    after = after_part(cursor)
-    found, last = cut((row for row in rows if _place(row) > after), check_limit(limit if limit is not None else PAGE))
+    """A page of what a run has, and the cursor of the next one; without a limit it is as long as fits."""
+    after, most = after_part(cursor), check_limit(limit) if limit is not None else len(rows)
+    found, last = cut((row for row in rows if _place(row) > after), most)
     return found, part(*_place(last)) if last is not None else None
 
 

@@ -530,15 +530,27 @@ class RemoteClient:
         found = await self._call("GET", path, _Items[type_], query=asked, about=about)
         return Page(found.items, found.next_cursor)
 
+    async def _everything(self, run_id: str, part: str, type_: Any) -> list[Any]:
+        """All that a run has of something, page by page: each is as long as the server lets it be."""
+        found: list[Any] = []
+        cursor: str | None = None
+        while True:
+            query = {"cursor": cursor}
+            page = await self._call("GET", _run(run_id, part), _Items[type_], query=query, about=run_id)
+            found += page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+
     async def inbox(self, run_id: str) -> list[Received]:
-        found = await self._call("GET", _run(run_id, "/inbox"), _Items[_Signal], about=run_id)
-        return [Received(one.id, one.name, one.payload, one.received_at) for one in found.items]
+        found = await self._everything(run_id, "/inbox", _Signal)
+        return [Received(one.id, one.name, one.payload, one.received_at) for one in found]
 
     async def steps(self, run_id: str) -> list[StepInfo]:
-        return list(await self._page(_run(run_id, "/steps"), StepInfo, {}, None, UNCHANGED, run_id))
+        return await self._everything(run_id, "/steps", StepInfo)
 
     async def ledger(self, run_id: str) -> list[LedgerEntry]:
-        return list(await self._page(_run(run_id, "/ledger"), LedgerEntry, {}, None, UNCHANGED, run_id))
+        return await self._everything(run_id, "/ledger", LedgerEntry)
 
     async def progress(self, run_id: str) -> Progress:
         found: Progress = await self._call("GET", _run(run_id, "/progress"), Progress, about=run_id)

@@ -103,7 +103,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which page; without any of these all comes at once."""
+    """Which page; without a limit it has as many as fit."""
 
     cursor: str | None = None
     limit: Limit | None = None
