@@ -739,3 +739,43 @@ async def test_law_2_an_answer_that_comes_while_the_run_is_busy_is_seen_when_it_
         go_on.set()
         await settling
         assert await there.result(run.id) == [1, 2]
+
+
+async def test_S10_a_duplicate_answer_names_the_same_wait_as_the_first(store_url: str) -> None:
+    """S10: by signal id and by wait id; also when the signal id was used again since."""
+    app = bide.App()
+
+    @app.workflow("gates")
+    async def gates(step: Step) -> None:
+        for _ in range(2):
+            await step.wait_for_signal("gate", signal="a", timeout="1d")
+        await step.sleep("night", "1d")
+
+    async with world(app, store=store_url) as there:
+        run = await there.start("gates")
+        await there.complete("a", 1, dedup_key="k")
+        await there.advance("1s")
+        [wait] = await there.waits(run_id=run.id)
+        second = await there.answer(wait.id, 2, dedup_key="l")
+        receipts = [await there.answer(wait.id, 2, dedup_key="l"), await there.complete("a", 1, dedup_key="k")]
+        assert [(receipt.outcome, receipt.wait_id) for receipt in receipts] == [
+            ("duplicate", second.wait_id),
+            ("duplicate", None),  # whose it was is not known any more
+        ]
+
+
+async def test_S10_a_duplicate_of_the_newest_answer_to_a_signal_id_names_its_wait(store_url: str) -> None:
+    app = bide.App()
+
+    @app.workflow("gate")
+    async def gate(step: Step) -> None:
+        await step.wait_for_signal("gate", signal="a", timeout="1d")
+        await step.sleep("night", "1d")
+
+    async with world(app, store=store_url) as there:
+        await there.start("gate")
+        first, again = [await there.complete("a", 1, dedup_key="k") for _ in range(2)]
+        assert (first.outcome, again.outcome) == ("woke", "duplicate")
+        assert again.wait_id == first.wait_id is not None
+        body = {"data": 1, "dedup_key": "k"}
+        assert (await there.http().post("/v1/signals/a/complete", json=body)).json()["wait_id"] == first.wait_id

@@ -139,6 +139,15 @@ def test_W11_an_answer_beyond_the_quorum_is_refused_and_counts_for_nothing() -> 
     assert len(msgspec.json.decode(row_of(view).answers)) == 2
 
 
+def test_S10_a_duplicate_of_an_answer_by_id_names_the_wait() -> None:
+    view = asked()
+    first, again = decide_all(view, [answer(dedup_key="k"), answer(dedup_key="k")])
+    assert isinstance(first, Receipt)
+    assert isinstance(again, Receipt)
+    assert (again.outcome, again.wait_id) == ("duplicate", first.wait_id)
+    assert first.wait_id is not None
+
+
 def test_U8_the_same_answer_twice_in_one_batch_is_a_duplicate_and_another_a_conflict() -> None:
     view = asked()
     told = decide_all(view, [answer(YES), answer(YES), answer(NO)])

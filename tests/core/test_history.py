@@ -122,6 +122,22 @@ def test_W11_who_has_the_link_needs_no_name_and_others_do(by: str | None, actor:
     assert (there.runs[RUN].status == "ready") == (outcome == "woke")
 
 
+def test_S10_a_duplicate_names_the_wait_that_took_the_answer_and_no_other() -> None:
+    """S10: a later wait may have been known by the same signal id since."""
+    there = view(parked(), wait())
+    first, again = decide_all(there, [answer(dedup_key="k"), answer(dedup_key="k")])
+    assert isinstance(first, Receipt)
+    assert isinstance(again, Receipt)
+    assert (again.outcome, again.wait_id, again.message_id) == ("duplicate", first.wait_id, first.message_id)
+
+    later = wait(no=2, status="completed", closed_at=NOW + HOUR)
+    there.waits[(RUN, 2)] = later
+    there.names[("default", "signal", "a")] = signal_name(later, "closed", NOW + HOUR)
+    [much_later] = decide_all(there, [answer(dedup_key="k", no=2)])
+    assert isinstance(much_later, Receipt)
+    assert (much_later.outcome, much_later.wait_id) == ("duplicate", None)
+
+
 def test_D5_an_answer_before_the_timeout_wins_and_the_timer_does_nothing() -> None:
     there = view(parked(), wait(due_in=PAST))
     decide_all(there, [answer(), fire()])

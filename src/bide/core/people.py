@@ -9,7 +9,7 @@ import msgspec
 from bide.core.batch import Draft
 from bide.core.commands import Complete, Denied, Receipt
 from bide.core.payloads import digest
-from bide.core.records import Name, Run, RunId, Wait
+from bide.core.records import Name, Run, RunId, Wait, wait_id
 from bide.core.requests import Answer
 
 
@@ -67,10 +67,19 @@ def admitted_before(draft: Draft, command: Answer | Complete) -> Receipt | None:
     return Receipt(
         outcome="duplicate" if same else "conflict",
         run_id=earlier.run_id or None,
+        wait_id=_taken_by(draft, command, earlier) if same else None,
         message_id=earlier.message_id,
         duplicate=same,
         reason="duplicate" if same else "dedup_conflict",
     )
+
+
+def _taken_by(draft: Draft, command: Answer | Complete, earlier: Name) -> str | None:
+    """The wait that took the answer, where that is known: another one may have been known by the signal id since."""
+    if isinstance(command, Answer):
+        return wait_id(command.run_id, command.no)
+    wait = draft.wait(earlier.run_id, command.no) if command.run_id == earlier.run_id else None
+    return wait.id if wait is not None and wait.closed_at == earlier.created_at else None
 
 
 def rescued(draft: Draft, command: Answer | Complete, reply: object) -> None:
