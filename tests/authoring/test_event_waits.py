@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -246,6 +247,24 @@ async def test_F8_a_lookback_reaches_no_further_than_it_says(store_url: str) -> 
         await there.advance("4m")
         run = await there.start("wait", {})
         assert (await there.result(run.id))["data"] == "new"
+
+
+@pytest.mark.parametrize("lookback", ["1000000d", timedelta.max])
+async def test_F8_a_lookback_to_before_all_time_is_refused_in_words(store_url: str, lookback: Any) -> None:
+    """F16: what bide refuses is not tried again."""
+    async with world(waiting(lookback=lookback), store=store_url) as there:
+        info = await there.get((await there.start("wait", {})).id)
+        assert (info.status, info.attempt) == ("failed", 0)
+        assert info.error is not None
+        assert (info.error.code, info.error.message.partition(":")[0]) == ("BadInput", "lookback")
+
+
+async def test_F8_a_lookback_may_reach_further_than_anything_is_kept(store_url: str) -> None:
+    async with world(waiting(lookback="700000d"), store=store_url) as there:
+        await there.emit("order.shipped", "old")
+        await there.advance("1d")
+        run = await there.start("wait", {})
+        assert (await there.result(run.id))["data"] == "old"
 
 
 # ---------------------------------------------------------------- timeouts and the end of waits

@@ -16,6 +16,7 @@ from bide.core.durations import (
     Forever,
     deadline_after,
     format_duration,
+    moment_before,
     parse_duration,
     parse_timeout,
 )
@@ -180,3 +181,9 @@ def test_F125_a_deadline_is_in_utc_and_never_before_now(now: datetime, duration:
 def test_F125_errors_survive_pickling() -> None:
     error = BadDuration("'x'", "it is odd")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@given(st.datetimes(timezones=st.just(UTC)), DURATIONS)
+def test_a_moment_before_another_is_one_or_there_is_none(now: datetime, duration: timedelta) -> None:
+    is_carried = duration <= now - datetime.min.replace(tzinfo=UTC)
+    assert moment_before(now, duration) == (now - duration if is_carried else None)

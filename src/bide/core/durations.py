@@ -128,6 +128,14 @@ def deadline_after(now: datetime, duration: timedelta) -> datetime:
     return now.astimezone(UTC) + duration  # in UTC, because a local day may have 23 or 25 hours
 
 
+def moment_before(now: datetime, duration: timedelta) -> datetime | None:
+    """The moment *duration* before the aware *now*; None where that lies before the year 1.
+
+    It does not saturate: nobody looks back so far but by mistake, and whoever asks can still be told.
+    """
+    return now - duration if duration <= now - datetime.min.replace(tzinfo=UTC) else None
+
+
 def utc(moment: datetime) -> datetime:
     """An aware moment in UTC, as everything is stored; one that UTC cannot carry becomes the nearest that it can."""
     try:

@@ -34,6 +34,7 @@ from bide.authoring.workflow.step import Step
 from bide.authoring.workflow.straight import Straight
 from bide.authoring.workflow.waits import Wait
 from bide.core.commands import End, EventReceipt, Listening, NewStep, NewWait, StartAgain, Suspend, Unseen
+from bide.core.durations import format_duration, moment_before
 from bide.core.exchanging import INTERACTION_API, MoreItems, NewRequest
 from bide.core.payloads import BadPayload, decode_as
 from bide.core.records import (
@@ -554,7 +555,9 @@ class WorkflowTurn:
 
     def listening(self, match: str, channel: str, lookback: timedelta | None) -> Listening:
         """From the start of this turn on, or from earlier: both by the store's clock and its numbers."""
-        since = self._turn.run.updated_at - lookback if lookback is not None else None
+        since = moment_before(self._turn.run.updated_at, lookback) if lookback is not None else None
+        if lookback is not None and since is None:
+            raise BadInput(f"lookback: {format_duration(lookback)} ago is before the year 1; give a shorter one")
         return Listening(match=match, channel=channel, after=self._turn.stream_seq, since=since)
 
     @property
