@@ -52,6 +52,24 @@ async def test_F14_two_hundred_restarts_keep_the_stored_steps_bounded(store_url:
         assert (await there.get(run.id)).attempt == 0
 
 
+async def test_F14_the_row_that_counts_lives_is_no_step_that_anybody_sees(store_url: str) -> None:
+    app = bide.App()
+
+    @app.workflow("loop")
+    async def loop(step: bide.Step, life: int) -> bide.Restart:
+        await step.run("work", lambda: None)
+        await step.sleep("pause", "1h")
+        return bide.Restart(life + 1)
+
+    async with world(app, store_url) as there:
+        run = await there.start("loop", 1)
+        await there.advance("1h")
+        assert (await there.get(run.id)).state == 2
+        assert [step.id for step in await there.steps(run.id)] == ["work"]
+        over_http = (await there.http().get(f"/v1/runs/{run.id}/steps")).json()
+        assert [step["id"] for step in over_http["steps"]] == ["work"]
+
+
 async def test_F14_a_restart_withdraws_open_waits_and_a_crash_changes_nothing(store_url: str) -> None:
     app = bide.App()
 

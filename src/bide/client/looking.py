@@ -19,7 +19,7 @@ from bide.core import explaining
 from bide.core.agenda import terms
 from bide.core.durations import Duration
 from bide.core.parked import Facts
-from bide.core.records import OPEN_WAIT, Interaction, Run, RunStatus, StepRow, Wait, WaitStatus
+from bide.core.records import OPEN_WAIT, Interaction, Run, RunStatus, StepRow, Wait, WaitStatus, steps_of
 from bide.core.records import Signal as SignalRow
 from bide.errors import StoreCorrupt
 from bide.stores.interface import InteractionFilter, RunFilter, WaitFilter
@@ -133,7 +133,7 @@ class Looking(Door):
     async def _steps(self, run_id: str) -> list[StepRow]:
         row = await self._covering(await self._find(run_id))
         runtime = await self._open()
-        steps = sorted(await runtime.store.steps(row.id), key=_place)
+        steps = sorted(steps_of(await runtime.store.steps(row.id)), key=_place)
         return [without_hidden(step, row) for step in steps]
 
     async def _steps_page(self, run_id: str, cursor: str | None, limit: int | None) -> Page[StepInfo]:

@@ -6,6 +6,7 @@ Payloads travel as JSON text and are decoded at the border where user code start
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final, Literal, NewType
 
@@ -270,7 +271,13 @@ CANCELLED: Final = f"bide{OWN}cancelled"  # the row that says where in the order
 EARLIER_CANCELLED: Final = "bide/cancelled"
 LIFE: Final = "\x01life"  # the row that says how often a workflow has begun anew
 FAILURES: Final = "\x01failures"  # the row that says how often in a row a machine's step has failed (M5)
+_COUNTS: Final = frozenset({LIFE, FAILURES})
 _PAUSE: Final = re.compile(rf"(?P<step>.+)(?:{OWN}\(pause{OWN}(?P<no>[0-9]+)\)|/pause(?P<earlier>[0-9]+))", re.DOTALL)
+
+
+def steps_of(rows: Iterable[StepRow]) -> Iterator[StepRow]:
+    """The rows that tell of steps and waits, without those in which bide only counts: they say nothing to people."""
+    return (row for row in rows if row.key not in _COUNTS)
 
 
 def pause_key(step: str, attempts: int) -> str:
