@@ -67,7 +67,7 @@ async def test_F14_the_row_that_counts_lives_is_no_step_that_anybody_sees(store_
         assert (await there.get(run.id)).state == 2
         assert [step.id for step in await there.steps(run.id)] == ["work"]
         over_http = (await there.http().get(f"/v1/runs/{run.id}/steps")).json()
-        assert [step["id"] for step in over_http["steps"]] == ["work"]
+        assert [step["id"] for step in over_http["items"]] == ["work"]
 
 
 async def test_F14_a_restart_withdraws_open_waits_and_a_crash_changes_nothing(store_url: str) -> None:
