@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 import bide
 from bide.testing import world
-from bide.testing.world import START
+from bide.testing.world import START, World
 from tests.support.worlds import ledger_names
 
 Step = bide.Step
@@ -27,6 +29,23 @@ def waiting(retries: int = 3, **options: Any) -> bide.App:
         return {"id": event.id, "name": event.name, "data": event.data, "at": event.at.isoformat()}
 
     return app
+
+
+@contextmanager
+def crashing_later(there: World, step: str, pause: timedelta) -> Iterator[None]:
+    """The engine dies once after the commit of a step, and it takes a while until another is there."""
+    crash = there.crash
+
+    async def slowly() -> None:
+        there.clock.advance(pause)
+        await crash()
+
+    there.crash_at(step, "after_commit")
+    there.crash = slowly  # type: ignore[method-assign]  # for this one crash
+    try:
+        yield
+    finally:
+        there.crash = crash  # type: ignore[method-assign]
 
 
 # ---------------------------------------------------------------- which event
@@ -204,6 +223,82 @@ async def test_F8_an_event_during_the_turn_that_opens_the_wait_is_heard(store_ur
         clients.append(there.client())
         run = await there.start("order")
         assert await there.result(run.id) == {"order": 1}
+
+
+CRASHES: list[list[tuple[str, Any]]] = [
+    [("order", "after_commit")],
+    [("second", "before")],
+    [("second", "after_code")],
+    [("order", "after_commit"), ("second", "before"), ("second", "after_code")],
+]
+
+
+@pytest.mark.parametrize("crashes", CRASHES)
+async def test_D4_a_crash_between_a_step_and_the_wait_for_its_event_loses_no_event(
+    crashes: list[tuple[str, Any]], store_url: str
+) -> None:
+    """D4, F8: the turn that follows goes on where the other one broke off, and hears what that would have heard."""
+    app, clients = bide.App(), list[Any]()
+
+    async def order() -> None:
+        await clients[0].emit("order.done", {"order": 1})
+
+    @app.workflow("shop")
+    async def shop(step: Step) -> Any:
+        await step.run("order", order)
+        await step.run("second", lambda: None)
+        await step.run("third", lambda: None)
+        return (await step.wait_for_event("done", event="order.done", timeout="1d")).data
+
+    async with world(app, store=store_url) as there:
+        clients.append(there.client())
+        for step, point in crashes:
+            there.crash_at(step, point)
+        run = await there.start("shop")
+        assert there.crashes.happened == crashes
+        assert await there.result(run.id) == {"order": 1}
+
+
+async def test_F8_a_crash_lets_a_wait_hear_nothing_from_before_the_turn_that_broke_off(store_url: str) -> None:
+    """F8: nor from before a turn that came to its end."""
+    app = bide.App()
+
+    @app.workflow("shop")
+    async def shop(step: Step) -> Any:
+        await step.run("one", lambda: None)
+        await step.run("two", lambda: None)
+        await step.sleep("night", "8h")
+        await step.run("three", lambda: None)
+        await step.run("four", lambda: None)
+        return (await step.wait_for_event("done", event="order.done", timeout="1d")).data
+
+    async with world(app, store=store_url) as there:
+        await there.emit("order.done", "before the run")
+        run = await there.start("shop")
+        await there.emit("order.done", "while it slept")
+        there.crash_at("three", "after_commit")
+        await there.advance("8h")
+        assert (await there.get(run.id)).status == "waiting"
+        await there.emit("order.done", "in time")
+        assert await there.result(run.id) == "in time"
+        assert [step.id for step in await there.steps(run.id)] == ["one", "two", "night", "three", "four", "done"]
+
+
+async def test_F8_a_lookback_counts_from_the_turn_that_broke_off(store_url: str) -> None:
+    app = bide.App()
+
+    @app.workflow("shop")
+    async def shop(step: Step) -> Any:
+        await step.run("one", lambda: None)
+        await step.run("two", lambda: None)
+        return (await step.wait_for_event("done", event="order.done", timeout="1d", lookback="5m")).data
+
+    async with world(app, store=store_url) as there:
+        await there.emit("order.done", "four minutes before")
+        await there.advance("4m")
+        with crashing_later(there, "one", timedelta(minutes=10)):
+            run = await there.start("shop")
+        assert await there.result(run.id) == "four minutes before"
 
 
 async def test_F8_an_event_after_the_turn_that_the_wait_would_have_opened_in_needs_a_lookback(store_url: str) -> None:

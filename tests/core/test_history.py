@@ -17,6 +17,7 @@ from bide.core.commands import (
     Committed,
     CommitTurn,
     Complete,
+    Hold,
     Move,
     NewStep,
     NewWait,
@@ -27,12 +28,13 @@ from bide.core.commands import (
 )
 from bide.core.decide import decide_all
 from bide.core.moves import signal_name
-from bide.core.records import Run, Wait, live_seq, wait_seq
+from bide.core.records import HEARING, Hearing, Run, Turn, Wait, hearing_of, live_seq, wait_seq
 from bide.core.requests import Agenda, Amend, ChangeWait
 from tests.support.decisions import (
     HOUR,
     NOW,
     RUN,
+    WORKER,
     arrived,
     cancel,
     commit,
@@ -74,6 +76,22 @@ def turn(move: Move, **history: Any) -> CommitTurn:
 
 def outcomes(replies: list[Any]) -> list[str]:
     return [reply.outcome for reply in replies if isinstance(reply, Receipt)]
+
+
+# ---------------------------------------------------------------- turns that break off
+
+
+def test_D4_a_turn_that_follows_one_that_broke_off_hears_what_that_would_have_heard() -> None:
+    """D4, F8: it broke off where the newest commit is one that it meant to go on after."""
+    there = view(running(wait_no=1, open_waits=(1,)), wait("sleep"))
+    there.offer = WORKER
+    began = Hearing(5, NOW - HOUR)
+    decide_all(there, [turn(Hold(), hears=began)])
+    row = there.changes.steps[(RUN, HEARING)]
+    assert hearing_of(Turn(run=there.runs[RUN], stream_seq=9), row) == began
+    decide_all(there, [turn(Suspend(awaiting=(1,)), commits=1)])
+    assert there.runs[RUN].status == "waiting"
+    assert hearing_of(Turn(run=there.runs[RUN], stream_seq=9), row) == Hearing(9, NOW)
 
 
 # ---------------------------------------------------------------- reserved

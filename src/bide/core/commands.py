@@ -14,7 +14,7 @@ import msgspec
 
 from bide.core.exchanging import AnyExchangeCommand, Marked, MoreItems, NewRequest
 from bide.core.ledger import Stored
-from bide.core.records import Chore, Held, Item, Run, RunId, StepRow, Style, Unused
+from bide.core.records import Chore, Hearing, Held, Item, Run, RunId, StepRow, Style, Unused
 from bide.core.requests import Agenda, AnyRequest, Misfit, NewTask
 from bide.core.streaming import AnyItemCommand, Ask, ClaimedItems, Feed, Publication, Settle
 
@@ -371,6 +371,7 @@ class CommitTurn(Command, frozen=True, kw_only=True):
     feed: Feed | None = None  # of a pipeline, as is the next
     publishes: tuple[Publication, ...] = ()
     more: tuple[MoreItems, ...] = ()  # of a workflow's requests
+    hears: Hearing | None = None  # of a workflow, where its turn goes on
     keep: bool = True  # go on with this claim where there is something to go on with
 
 

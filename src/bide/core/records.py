@@ -271,13 +271,14 @@ CANCELLED: Final = f"bide{OWN}cancelled"  # the row that says where in the order
 EARLIER_CANCELLED: Final = "bide/cancelled"
 LIFE: Final = "\x01life"  # the row that says how often a workflow has begun anew
 FAILURES: Final = "\x01failures"  # the row that says how often in a row a machine's step has failed (M5)
-_COUNTS: Final = frozenset({LIFE, FAILURES})
+HEARING: Final = "\x01hearing"  # the row that says from where on a turn that has not ended hears events (F8)
+_UNSEEN: Final = frozenset({LIFE, FAILURES, HEARING})
 _PAUSE: Final = re.compile(rf"(?P<step>.+)(?:{OWN}\(pause{OWN}(?P<no>[0-9]+)\)|/pause(?P<earlier>[0-9]+))", re.DOTALL)
 
 
 def steps_of(rows: Iterable[StepRow]) -> Iterator[StepRow]:
-    """The rows that tell of steps and waits, without those in which bide only counts: they say nothing to people."""
-    return (row for row in rows if row.key not in _COUNTS)
+    """The rows that tell of steps and waits, without those of bide's own that say nothing to people."""
+    return (row for row in rows if row.key not in _UNSEEN)
 
 
 def pause_key(step: str, attempts: int) -> str:
@@ -417,6 +418,24 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     steps: tuple[StepRow, ...] = ()  # of a workflow
     waits: tuple[Wait, ...] = ()  # open ones of a workflow
     stream_seq: int = 0  # of a workflow: the newest event of its workspace when the turn began
+
+
+class Hearing(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """From where on the waits that a turn opens hear events: where the stream and the clock stood when it began."""
+
+    after: int
+    at: datetime
+
+
+def hearing_of(turn: Turn, row: StepRow | None) -> Hearing:
+    """From where on a turn hears events, with the row that an earlier one may have left (D4, F8).
+
+    Where the newest commit is one that a turn meant to go on after, that turn broke off. This one does what it would
+    have done, and hears what it would have heard: an event may have come between its step and the wait for it.
+    """
+    if row is not None and row.seq == turn.run.commits and row.result is not None:
+        return msgspec.json.decode(row.result, type=Hearing)
+    return Hearing(turn.stream_seq, turn.run.updated_at)
 
 
 def failures_of(turn: Turn) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import assert_never
 
+import msgspec
 from msgspec.structs import replace
 
 from bide.core import agenda, checkpoints, streams
@@ -36,7 +37,19 @@ from bide.core.history import record_history
 from bide.core.matching import takes
 from bide.core.moves import close_wait, describe, finish, grant, lease, make_ready, park
 from bide.core.outbox import notify
-from bide.core.records import FAILURES, LIFE, REPLAYED, QueueEntry, Run, RunId, RunStatus, StepRow, Wait
+from bide.core.records import (
+    FAILURES,
+    HEARING,
+    LIFE,
+    REPLAYED,
+    Hearing,
+    QueueEntry,
+    Run,
+    RunId,
+    RunStatus,
+    StepRow,
+    Wait,
+)
 from bide.core.starting import start_child
 from bide.core.streaming import Ask, Settle
 from bide.core.traces import with_trace
@@ -140,6 +153,8 @@ def commit(draft: Draft, command: CommitTurn) -> Reply:
             run = _use_up(draft, run, command)
             return _go_on(draft, run, command, command.move)
         case Hold():
+            if command.hears is not None:
+                draft.steps[(run.id, HEARING)] = _hearing(run, command.hears)
             lease(draft, run)
             return Committed(draft.put_run(run), True)
         case Ask():
@@ -155,6 +170,12 @@ def commit(draft: Draft, command: CommitTurn) -> Reply:
             return _try_again(draft, run, command.move, command.keep)
         case _:
             assert_never(command.move)
+
+
+def _hearing(run: Run, hears: Hearing) -> StepRow:
+    """It counts for as long as this commit is the newest (`records.hearing_of`), so nothing has to take it away."""
+    text = msgspec.json.encode(hears).decode()
+    return StepRow(run_id=run.id, key=HEARING, kind="hearing", status="trying", seq=run.commits, result=text)
 
 
 def _use_up(draft: Draft, run: Run, command: CommitTurn) -> Run:

@@ -40,6 +40,7 @@ from bide.core.payloads import BadPayload, decode_as
 from bide.core.records import (
     CANCELLED,
     EARLIER_CANCELLED,
+    HEARING,
     LIFE,
     Held,
     Interaction,
@@ -47,6 +48,7 @@ from bide.core.records import (
     StepRow,
     Turn,
     earlier_pause_key,
+    hearing_of,
     live_seq,
     pause_key,
 )
@@ -92,6 +94,7 @@ class WorkflowTurn:
         self._replay = Replay(turn.steps)
         self._stored = self._replay.stored
         self._open = {wait.key: wait for wait in turn.waits}
+        self._hears = hearing_of(turn, self._stored.pop(HEARING, None))
         # What the body asked for goes from one of these to the next; each is empty most of the time.
         # What is stored is in `_replay`.
         self._fresh: list[Code] = []  # to be started
@@ -219,10 +222,7 @@ class WorkflowTurn:
                 chunk = waiting.rest[at : at + ITEMS_AT_ONCE]
                 is_last = at + len(chunk) == len(waiting.rest)
                 new = NewRequest(payloads=chunk, first=ITEMS_AT_ONCE + at, is_last=is_last)
-                run = await self._session.record(self.run, more=(MoreItems(no=waiting.no, request=new),))
-                if run is None:
-                    raise LostClaim
-                self.run = run
+                await self._go_on(more=(MoreItems(no=waiting.no, request=new),))
                 at += len(chunk)
             waiting.notes["is_filled"] = True
 
@@ -555,10 +555,10 @@ class WorkflowTurn:
 
     def listening(self, match: str, channel: str, lookback: timedelta | None) -> Listening:
         """From the start of this turn on, or from earlier: both by the store's clock and its numbers."""
-        since = moment_before(self._turn.run.updated_at, lookback) if lookback is not None else None
+        since = moment_before(self._hears.at, lookback) if lookback is not None else None
         if lookback is not None and since is None:
             raise BadInput(f"lookback: {format_duration(lookback)} ago is before the year 1; give a shorter one")
-        return Listening(match=match, channel=channel, after=self._turn.stream_seq, since=since)
+        return Listening(match=match, channel=channel, after=self._hears.after, since=since)
 
     @property
     def _life(self) -> int:
@@ -656,10 +656,7 @@ class WorkflowTurn:
         before = self.run.wait_no
         news = tuple(map(self._new_wait, opens))
         unseen, self._unseen = tuple(self._unseen), []
-        run = await self._session.record(self.run, steps=steps, opens=news, withdraws=withdrawn, unseen=unseen)
-        if run is None:
-            raise LostClaim
-        self.run = run
+        await self._go_on(steps=steps, opens=news, withdraws=withdrawn, unseen=unseen)
         numbers = itertools.count(before + 1)
         for waiting in opens:
             waiting.no = waiting.reaches if waiting.reaches is not None else next(numbers)
@@ -668,6 +665,12 @@ class WorkflowTurn:
         if self._reserving:
             self._tell_reserving()
         self._committed(steps)
+
+    async def _go_on(self, **history: Any) -> None:
+        run = await self._session.record(self.run, hears=self._hears, **history)
+        if run is None:
+            raise LostClaim
+        self.run = run
 
     def _committed(self, steps: tuple[NewStep, ...]) -> None:
         for step in steps:
