@@ -27,7 +27,7 @@ from bide.core.decide import decide_all
 from bide.core.once import KEPT_FOR
 from bide.core.plan import Named
 from bide.core.records import Run, RunId, Signal, Wait
-from bide.core.requests import LetGo
+from bide.core.requests import Answer, LetGo
 from bide.stores.interface import Store
 from bide.stores.postgres import PostgresStore, batches, transactions
 from bide.stores.postgres.arrays import array
@@ -54,6 +54,7 @@ from bide.testing.store_contract.making import (
     running,
     started,
     waiting_for,
+    woken,
 )
 from bide.testing.world import VirtualClock
 from tests.support.transitions import (
@@ -611,6 +612,31 @@ async def retention_and_a_signal(store: PostgresStore, clock: VirtualClock) -> l
 
 @told(
     PAIRS,
+    "retention 0, answer denied: run_1 completed",
+    "retention 1, answer denied: no run",
+    "retention 1, answer no_target: no run",
+)
+async def retention_and_an_answer_that_is_denied(store: PostgresStore, clock: VirtualClock) -> list[Call]:
+    """The refusal goes into the ledger of the run, though that has ended."""
+    await parked(store, park=waiting_for("go", details='{"assignee":"ann"}'))
+    await store.execute([a_commit(await woken(store), ending())])
+    clock.advance(2 * HOUR)
+    answer = Answer(
+        workspace=WORKSPACE,
+        run_id=RunId("run_1"),
+        no=1,
+        item=None,
+        target="wait_1_1",
+        message_id="msg_1",
+        data="1",
+        digest="of 1",
+        by="bob",
+    )
+    return [deleting_ended("retention", HOUR), executing("answer", answer)]
+
+
+@told(
+    PAIRS,
     "retention 0, signal duplicate: run_1 completed",
     "retention 1, signal duplicate: no run",
     "retention 1, signal no_target: no run",
@@ -1071,7 +1097,9 @@ MUTANTS = {
         alone=True,
     ),
     "retention does not lock the run": Mutant(
-        _sql("lock_ended", "FOR UPDATE OF run SKIP LOCKED"), retention_and_a_signal, "unlike any serial order"
+        _sql("lock_ended", "FOR UPDATE OF run SKIP LOCKED"),
+        retention_and_an_answer_that_is_denied,
+        "breaks I14",
     ),
 }
 

@@ -227,7 +227,10 @@ class Deliveries:
         receipts = told(Receipts, done.replies[0]).receipts
         assert [receipt.outcome for receipt in receipts] == ["ignored", "no_target"]
         assert done.turns == {}
-        assert await visible_rows(store) == before
+        after = await visible_rows(store)
+        [kept] = after["unused"]["default"]
+        assert (kept.run_id, kept.reason) == ("run_2", "completed"), "S12"
+        assert {**after, "unused": before["unused"]} == before
 
     async def test_where_the_target_of_many_signals_moved_they_are_delivered_once(self, store: Store) -> None:
         turn = await running(store, "run_1", correlation_key="order-7")
