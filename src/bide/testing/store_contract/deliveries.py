@@ -228,7 +228,7 @@ class Deliveries:
         assert [receipt.outcome for receipt in receipts] == ["ignored", "no_target"]
         assert done.turns == {}
         after = await visible_rows(store)
-        [kept] = after["unused"]["default"]
+        [kept] = await store.unused("default", limit=9)
         assert (kept.run_id, kept.reason) == ("run_2", "completed"), "S12"
         assert {**after, "unused": before["unused"]} == before
 
