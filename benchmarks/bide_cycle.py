@@ -4,8 +4,8 @@
 
 The counterpart of `peers/dbos_cycle.py`: one process with engine and driver in it, on the event loop that `bide worker`
 has; of several settings each is measured over all cycles and the quickest is printed, as one JSON line. With
-`--parked-first` the driver starts all cycles of a round, waits until every run is parked in the store, and only then
-signals them. Without, it signals as soon as `start` has returned.
+`--parked-first` a driver waits until its run is parked in the store, and only then signals it, as those of the peer do.
+Without, it signals as soon as `start` has returned.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ import time
 from typing import Any
 
 import bide
-from benchmarks.programs import CYCLES, ORDER, PAYMENT, idle
+from benchmarks.programs import CYCLES, ORDER, PAYMENT
 from bide.cli.quickly import run_quickly
+from bide.core.commands import Committed
 from bide.engine.engine import Engine
+from bide.stores.interface import Executed
 
 WARM_UP_CYCLES = 200
 
@@ -30,7 +32,7 @@ async def measure(
     app = CYCLES[style](store, concurrency=concurrency, batch=batch)
     async with app.engine() as engine:
         client = app.client()
-        drive = parked_rounds if parked_first else cycle_drivers
+        drive = parked_drivers if parked_first else cycle_drivers
         await drive(engine, client, min(cycles, WARM_UP_CYCLES), concurrency)
         began, cpu_began = time.perf_counter(), time.process_time()
         await drive(engine, client, cycles, concurrency)
@@ -58,17 +60,37 @@ async def cycle_drivers(engine: Engine, client: bide.Client, cycles: int, concur
     await asyncio.gather(*(driver() for _ in range(min(concurrency, cycles))))
 
 
-async def parked_rounds(engine: Engine, client: bide.Client, cycles: int, concurrency: int) -> None:
-    """Rounds of so many cycles, in which nothing is signalled before all are parked."""
-    for begun in range(0, cycles, concurrency):
-        size = min(concurrency, cycles - begun)
-        runs = await asyncio.gather(*(client.start("cycle", ORDER) for _ in range(size)))
-        await idle(engine)
-        results = asyncio.gather(*(run.result() for run in runs))
-        for receipt in await asyncio.gather(*(client.signal(run.id, "paid", PAYMENT) for run in runs)):
+async def parked_drivers(engine: Engine, client: bide.Client, cycles: int, concurrency: int) -> None:
+    """The same, where nothing is signalled before its run is parked: the commit that does it is heard of here."""
+    numbers, parked, ears = iter(range(cycles)), set[str](), dict[str, asyncio.Future[None]]()
+
+    def hear(done: Executed) -> None:
+        for reply in done.replies:
+            if isinstance(reply, Committed) and reply.run.status == "waiting":
+                ear = ears.pop(reply.run.id, None)
+                if ear is None:
+                    parked.add(reply.run.id)  # before its `start` was heard of
+                else:
+                    ear.set_result(None)
+
+    async def driver() -> None:
+        for _ in numbers:
+            run = await client.start("cycle", ORDER)
+            if run.id in parked:
+                parked.discard(run.id)
+            else:
+                ear = ears[run.id] = asyncio.get_running_loop().create_future()
+                await ear
+            receipt = await client.signal(run.id, "paid", PAYMENT)
             assert receipt.outcome == "woke", f"a run was signalled before it was parked: {receipt}"
-        for result in await results:
-            check(result)
+            check(await run.result())
+
+    listeners = engine.runtime.committer.listeners
+    listeners.append(hear)
+    try:
+        await asyncio.gather(*(driver() for _ in range(min(concurrency, cycles))))
+    finally:
+        listeners.remove(hear)
 
 
 def check(result: Any) -> None:
@@ -82,7 +104,7 @@ def main() -> None:
     parser.add_argument("cycles", type=int)
     parser.add_argument("settings", help="CONCURRENCY:BATCH, or several with commas: the quickest is printed")
     parser.add_argument("--style", choices=list(CYCLES), default="machine")
-    parser.add_argument("--parked-first", action="store_true", help="signal only when every run of a round is parked")
+    parser.add_argument("--parked-first", action="store_true", help="signal a run only when it is parked")
     arguments = parser.parse_args()
     tried = []
     for setting in arguments.settings.split(","):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.bide_cycle import cycle_drivers, parked_rounds
+from benchmarks.bide_cycle import cycle_drivers, parked_drivers
 from benchmarks.figures import STORES, Figure, Report
 from benchmarks.places import Kind, Places
 from benchmarks.programs import cycle_app
@@ -43,7 +43,7 @@ async def _count(places: Places, kind: Kind, scale: Scale) -> tuple[float, float
 
     async with Engine(runtime) as engine:
         client = Client(opened, "default")
-        await parked_rounds(engine, client, CYCLES_ALONE, concurrency=1)
+        await parked_drivers(engine, client, CYCLES_ALONE, concurrency=1)
         alone = store.transactions / CYCLES_ALONE
         store.transactions = 0
         await cycle_drivers(engine, client, scale.counted_cycles, CONCURRENCY)
