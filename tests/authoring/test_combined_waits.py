@@ -228,7 +228,7 @@ async def test_law_1_a_signal_that_is_taken_while_the_run_gives_up_stays_in_the_
                 taken.append((await there.client().signal(run.id, "go", 7)).outcome)
             return await session_commit(command)
 
-        there.runtime.committer.submit = submit  # type: ignore[method-assign]  # to be there right before the commit
+        there.runtime.committer.submit = submit  # type: ignore[method-assign, assignment]  # to be there right before the commit
         await there.settle()
         assert taken == ["woke"]
         assert [signal.payload for signal in await there.inbox(run.id)] == [7]
@@ -296,7 +296,7 @@ async def test_law_1_what_comes_for_a_wait_while_the_run_ends_without_it_is_not_
                 receipts.append(await sent)
             return await session_commit(command)
 
-        there.runtime.committer.submit = submit  # type: ignore[method-assign]  # to be there right before the commit
+        there.runtime.committer.submit = submit  # type: ignore[method-assign, assignment]  # to be there right before the commit
         await there.settle()
         [receipt] = receipts
         assert receipt.outcome == "woke"

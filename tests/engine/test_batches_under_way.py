@@ -46,17 +46,17 @@ async def passes() -> None:
         await asyncio.sleep(0)
 
 
-def under(store: Doors) -> tuple[Committer, list[asyncio.Task[Any]], Any]:
+def under(store: Doors) -> tuple[Committer, list[asyncio.Future[Any]], Any]:
     committer = Committer(store, 1000)
-    tasks: list[asyncio.Task[Any]] = []
+    tasks: list[asyncio.Future[Any]] = []
 
     def send(*commands: Deliver) -> None:
-        tasks.extend(asyncio.create_task(committer.submit(command)) for command in commands)
+        tasks.extend(committer.submit(command) for command in commands)
 
     return committer, tasks, send
 
 
-async def everything(store: Doors, committer: Committer, tasks: list[asyncio.Task[Any]]) -> None:
+async def everything(store: Doors, committer: Committer, tasks: list[asyncio.Future[Any]]) -> None:
     while not all(task.done() for task in tasks):
         for _, door in store.batches:
             door.set()

@@ -439,7 +439,7 @@ def beside_first_commit(w: World, style: str, staged: Callable[[Any, CommitTurn]
         seen.append(command)
         return await staged(submit, command)
 
-    w.runtime.committer.submit = staging  # type: ignore[method-assign]  # to be there right at the commit
+    w.runtime.committer.submit = staging  # type: ignore[method-assign, assignment]  # to be there right at the commit
 
 
 @pytest.mark.parametrize("by", ["a client", "its parent"])

@@ -27,6 +27,7 @@ from bide.stores.postgres import migrate
 NAIVE = datetime(2100, 1, 1)  # noqa: DTZ001  # that is what is wrong with it
 YES, NO, WRONG = {"approved": True}, {"approved": False}, {"approved": 7}
 LARGE = "x" * 600_000
+NAMES = count(1)  # of all forms, which share a store
 NO_RUN = "run_01b8dac5b40000000000000000000000"
 NO_WAIT, NO_TASK = NO_RUN.replace("run_", "wait_") + "_1", NO_RUN.replace("run_", "int_") + "_1_0"
 
@@ -82,7 +83,6 @@ class Script:
         self.client, self.app = client, app
         self.seen: dict[str, Any] = {}
         self._names: dict[str, str] = {}
-        self._numbers = count(1)
 
     async def do(self, method: str, *arguments: Any, **options: Any) -> Any:
         found = getattr(self.client, method)
@@ -101,7 +101,7 @@ class Script:
         return found
 
     def fresh(self) -> str:
-        return f"name-{id(self)}-{next(self._numbers)}"
+        return f"name-0-{next(NAMES)}"
 
     async def run(self, definition: str, input: Any = None, **options: Any) -> str:
         """A run that has come as far as it can by itself."""

@@ -335,9 +335,9 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
         seen.append("write")
         await write(self, *arguments)
 
-    async def noted_lone_write(self: Transaction, *arguments: Any) -> None:
+    async def noted_lone_write(self: Transaction, *arguments: Any) -> str:
         seen.append("write unless moved")
-        await write_alone(self, *arguments)
+        return await write_alone(self, *arguments)
 
     def take() -> list[str]:
         taken = list(seen)
@@ -355,11 +355,11 @@ async def test_what_one_wait_costs_in_statements(store: Store, statements: Calla
     turn = await running(store, "run_1", offer=offer)
     assert statements() == ["write"], "a start that is handed out at once (the clock is the test's)"
     await store.execute([a_commit(turn, waiting_for("go"))], offer)
-    assert statements() == ["lock_runs", "write"], "park"
+    assert statements() == ["lock_versions", "write"], "park"
     turn = await woken(store, "run_1")
     assert statements() == ["select_run_and_waits", "write unless moved"], "a signal to a parked run, and its turn"
     await store.execute([a_commit(turn, ending(), used=turn.inbox)], offer)
-    assert statements() == ["lock_runs", "select_inboxes", "write"], "end"
+    assert statements() == ["lock_versions", "write"], "end"
 
 
 async def test_a_batch_of_many_costs_as_many_statements_as_one(
@@ -474,7 +474,7 @@ async def test_what_comes_alone_and_is_not_that_simple_is_done_under_locks(
     await store.execute([a_signal("run_none")])
     assert statements()[:2] == ["select_run_and_waits", "lock_runs"]
     await store.execute([a_signal("run_1", dedup_key="d-1")])
-    assert statements()[0] == "lock_runs"
+    assert statements()[0] == "lock_versions"
 
 
 async def test_a_signal_alone_brings_the_whole_inbox_to_the_turn(store: Store) -> None:

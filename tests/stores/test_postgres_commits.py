@@ -180,7 +180,7 @@ async def test_a_call_that_is_cancelled_is_carried_out_whole(store: Store) -> No
     await started(store, "run_0")
     committer = Committer(store, 1000)
     committer.offer = lambda most: an_offer(slots=most)
-    calls = [asyncio.create_task(committer.submit(a_start(run_id))) for run_id in ("run_1", "run_2")]
+    calls = [committer.submit(a_start(run_id)) for run_id in ("run_1", "run_2")]
     for _ in range(3):
         await asyncio.sleep(0)  # their batch has begun
     for call in calls:

@@ -7,6 +7,7 @@ import inspect
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -38,6 +39,11 @@ from bide.errors import (
 F = TypeVar("F", bound=Callable[..., Any])
 
 HOOKS = ("on_error", "on_cancel")
+
+# What a wait carries for people and for the time until it ends: most waits of machines have nothing of it.
+_EXTRAS = [name for name, field in Await.__dataclass_fields__.items() if field.kw_only]
+_extras = attrgetter(*_EXTRAS)
+_NO_EXTRAS = _extras(Await((), ""))
 
 
 def start(method: F) -> F:
@@ -270,7 +276,7 @@ class Machine:
         wanted = tuple(sorted({signal_name(name) for name in several}))
         if not wanted:
             raise BadOutcome(f"step {ctx.step!r} of {self.name!r} awaits no signal; name at least one")
-        given = vars(outcome)
+        given = vars(outcome) if _extras(outcome) != _NO_EXTRAS else {}
         details = terms_of(given, session.registry.notifiers)
         timeout = _timeout(outcome.timeout)
         return Park(
@@ -363,6 +369,8 @@ def encode(value: object, limit: int, what: str) -> str:
 def encode_as(value: object, type_: Any, limit: int, what: str) -> str:
     """The same, for what will be read as a type: one that it does not fit is refused (F16)."""
     text = encode(value, limit, what)
+    if type_ is Any:
+        return text
     try:
         decode_as(text, type_)
     except BadPayload as error:

@@ -33,13 +33,15 @@ class Door:
         self.workspace = check_text(workspace, "workspace")
         self.actor = actor
 
-    async def _submit(self, command: AnyCommand) -> Reply:
+    async def _submit(self, command: AnyCommand, runtime: Runtime | None = None) -> Reply:
+        """*runtime*, where the caller has asked for it already."""
         if in_own_transaction.get():
             raise TransactionOpen(
                 "this task has a connection of app.connection() open, and a write beside it would wait for itself; "
                 "give it connection=…, or write after the block"
             )
-        runtime = await self._open()
+        if runtime is None:
+            runtime = await self._open()
         name = name_of(command) if tracing.is_on() else None
         if name is None:
             return await self._execute(runtime, command)

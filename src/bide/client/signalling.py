@@ -89,7 +89,7 @@ class Signalling(Door):
                 await runtime.store.leave(connection, await self._governed(runtime, command))
                 return Receipt(outcome="deferred", run_id=command.run_id, message_id=command.signal_id)
         else:
-            reply = await self._submit(command)
+            reply = await self._submit(command, runtime)
             assert isinstance(reply, Receipt)
             receipt = reply
         if check:

@@ -99,7 +99,7 @@ class Starting(Signalling, Ending):
             command = msgspec.structs.replace(command, trace=tracing.current()) if tracing.is_on() else command
             await runtime.store.leave(connection, await self._governed(runtime, command))
             return Run(self, new_run(command, runtime.ports.now()), returns)
-        reply = await self._submit(command)
+        reply = await self._submit(command, runtime)
         if isinstance(reply, DuplicateRun):
             if if_exists == "return":
                 return await self._holder(reply.holder, command.definition, returns)

@@ -82,8 +82,6 @@ class View:
             (changes.waits_updated if key in known_waits else changes.waits_inserted)[key] = wait
         if draft.inbox:
             self._take_inbox(draft)
-        if draft.names:
-            self._take_names(draft)
         changes.queue.update(draft.queue)
         if draft.timers:
             changes.timers.update(draft.timers)
@@ -93,30 +91,39 @@ class View:
                 changes.entries[run_id] = entries
             else:
                 known.extend(entries)
-        if draft.chores:
-            changes.chores.update(draft.chores)
-        if draft.steps:
-            changes.steps.update(draft.steps)
-        if draft.items:
-            self.items.update(draft.items)
-            changes.items.update(draft.items)
-        if draft.units:
-            self.units.update(draft.units)
-            changes.units.update(draft.units)
-        if draft.unused or draft.unused_deleted or draft.intake_deleted:
-            changes.unused.extend(draft.unused)
-            changes.unused_deleted.extend(draft.unused_deleted)
-            changes.intake_deleted.extend(draft.intake_deleted)
+        if draft.made:
+            self._take_rare(draft)
         if draft.has_outside:
             self.outside.take(draft.outside)
-        if draft.events or draft.listeners:
-            self._take_events(draft)
         self.slots -= draft.slots_taken
         for run_id, granted in draft.granted.items():
             if granted:
                 self.granted[run_id] = None
             else:
                 self.granted.pop(run_id, None)
+
+    def _take_rare(self, draft: Draft) -> None:
+        changes, made = self.changes, draft.made or ()
+        if "names" in made:
+            self._take_names(draft)
+        if "chores" in made:
+            changes.chores.update(draft.chores)
+        if "steps" in made:
+            changes.steps.update(draft.steps)
+        if "items" in made:
+            self.items.update(draft.items)
+            changes.items.update(draft.items)
+        if "units" in made:
+            self.units.update(draft.units)
+            changes.units.update(draft.units)
+        if "unused" in made:
+            changes.unused.extend(draft.unused)
+        if "unused_deleted" in made:
+            changes.unused_deleted.extend(draft.unused_deleted)
+        if "intake_deleted" in made:
+            changes.intake_deleted.extend(draft.intake_deleted)
+        if "events" in made or "listeners" in made:
+            self._take_events(draft)
 
     def _take_inbox(self, draft: Draft) -> None:
         changes = self.changes
@@ -209,14 +216,36 @@ class Changes:
             yield LedgerPage(run_id=run_id, seq=entries[0].seq, entries=ledger.encode_page(entries))
 
 
+RARE: Mapping[str, type[dict[Any, Any]] | type[list[Any]]] = {
+    "names": dict, "freed": dict, "chores": dict, "steps": dict, "items": dict, "units": dict, "unused": list,
+    "unused_deleted": list, "intake_deleted": list, "events": list, "listeners": dict,
+}  # fmt: skip
+
+
 class Draft:
-    """What one command changes, on top of a view. Nothing of it counts until the view takes it."""
+    """What one command changes, on top of a view. Nothing of it counts until the view takes it.
+
+    Most commands change a run, its waits, its place in the queue and its ledger, and nothing else: the rest is made
+    when it is first asked for.
+    """
 
     __slots__ = (
         "_outside", "actor", "chores", "entries", "events", "freed", "granted", "inbox", "incoming", "intake_deleted",
-        "items", "listeners", "names", "now", "queue", "reason", "runs", "slots_taken", "steps", "timers", "trace",
-        "units", "unused", "unused_deleted", "verdict", "view", "waits",
+        "items", "listeners", "made", "names", "now", "queue", "reason", "runs", "slots_taken", "steps", "timers",
+        "trace", "units", "unused", "unused_deleted", "verdict", "view", "waits",
     )  # fmt: skip
+
+    names: dict[NameKey, Name | None]
+    freed: dict[NameKey, Name | None]  # names whose row is replaced, and which row that must be
+    chores: dict[str, Chore | None]
+    steps: dict[StepKey, StepRow | None]
+    items: dict[ItemKey, Item]
+    units: dict[RowKey, Unit]
+    unused: list[Unused]
+    unused_deleted: list[tuple[str, str]]  # workspace, id
+    intake_deleted: list[str]
+    events: list[EventRow]
+    listeners: dict[RowKey, Listener | None]
 
     def __init__(self, view: View, actor: str, verdict: str = "", incoming: str | None = None, trace: str = "") -> None:
         self.view = view
@@ -229,23 +258,24 @@ class Draft:
         self.runs: dict[RunId, Run] = {}
         self.waits: dict[RowKey, Wait] = {}
         self.inbox: dict[RowKey, Signal | None] = {}
-        self.names: dict[NameKey, Name | None] = {}
-        self.freed: dict[NameKey, Name | None] = {}  # names whose row is replaced, and which row that must be
         self.queue: dict[RunId, QueueEntry | None] = {}
         self.timers: dict[RowKey, Timer | None] = {}
         self.entries: dict[RunId, list[ledger.Stored]] = {}
-        self.chores: dict[str, Chore | None] = {}
-        self.steps: dict[StepKey, StepRow | None] = {}
-        self.items: dict[ItemKey, Item] = {}
-        self.units: dict[RowKey, Unit] = {}
-        self.unused: list[Unused] = []
-        self.unused_deleted: list[tuple[str, str]] = []  # workspace, id
-        self.intake_deleted: list[str] = []
-        self.events: list[EventRow] = []
-        self.listeners: dict[RowKey, Listener | None] = {}
         self.granted: dict[RunId, bool] = {}
         self.slots_taken = 0
+        self.made: set[str] | None = None  # which of the rare parts there are
         self._outside: OutsideDraft | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """A rare part that is not there yet."""
+        if name not in RARE:
+            raise AttributeError(name)
+        part = RARE[name]()
+        setattr(self, name, part)
+        if self.made is None:
+            self.made = set()
+        self.made.add(name)
+        return part
 
     @property
     def outside(self) -> OutsideDraft:
@@ -285,7 +315,9 @@ class Draft:
 
     def name(self, workspace: str, kind: str, name: str) -> Name | None:
         key = (workspace, kind, name)
-        return self.names[key] if key in self.names else self.view.names.get(key)
+        if self.made is not None and key in self.names:
+            return self.names[key]
+        return self.view.names.get(key)
 
     def chore(self, id: str) -> Chore | None:
         for changed in (self.chores, self.view.changes.chores):
@@ -352,9 +384,12 @@ class Draft:
     def drop_name(self, workspace: str, kind: str, name: str) -> None:
         self.names[(workspace, kind, name)] = None
 
-    def record(self, run: Run, name: str, data: Mapping[str, Any], digest: str | None = None) -> Run:
-        """Append to the run's ledger; the chain's head rides in the run row. *digest* is of a payload that the rows
-        keep, and stays as it is, though a hidden value may stand in its digits by chance."""
+    def record(self, run: Run, name: str, data: Mapping[str, Any], digest: str | None = None, **changes: Any) -> Run:
+        """Append to the run's ledger what *changes* it; the chain's head rides in the run row, which is put.
+
+        *digest* is of a payload that the rows keep, and stays as it is, though a hidden value may stand in its digits
+        by chance.
+        """
         if self.verdict:  # once per command: what a policy said stands with the first thing that came of it
             data, self.verdict = {**data, "policy": self.verdict}, ""
         if self.reason:  # once too (W10)
@@ -374,5 +409,5 @@ class Draft:
             entries.append(entry)
         else:
             self.entries[run.id] = [entry]
-        run = self.runs[run.id] = replace(run, ledger_seq=seq, ledger_head=entry.hash)
+        run = self.runs[run.id] = replace(run, ledger_seq=seq, ledger_head=entry.hash, **changes)
         return run

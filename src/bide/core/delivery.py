@@ -135,7 +135,6 @@ def admit_signal(draft: Draft, command: Deliver, run: Run) -> Receipt:
     if command.dedup_key is not None:
         for name in dedup_names(command, run.correlation_key):
             _remember(draft, command, run, name)
-    run = replace(run, inbox_seq=signal.seq, inbox_count=run.inbox_count + 1, updated_at=draft.now)
     run = draft.record(
         run,
         "signal_received",
@@ -145,6 +144,9 @@ def admit_signal(draft: Draft, command: Deliver, run: Run) -> Receipt:
             "digest": told_digest(draft, run, command.payload, command.digest),
             "payload": msgspec.Raw(signal.payload.encode()),
         },
+        inbox_seq=signal.seq,
+        inbox_count=run.inbox_count + 1,
+        updated_at=draft.now,
     )
     for wait in draft.open_waits(run):
         if takes(wait, signal):

@@ -88,15 +88,14 @@ def make_ready(draft: Draft, run: Run, at: datetime, entry: str, data: Mapping[s
         draft.slots_taken += 1
         return grant(draft, run, entry, data)
     _check(run, "ready")
-    before = run.status
-    run = replace(run, status="ready", ready_at=at, updated_at=draft.now)
     draft.queue[run.id] = (
         QueueEntry(run_id=run.id, queue=run.queue, priority=run.priority, due_at=at, epoch=run.epoch)
         if run.held is None
         else None
     )
     draft.granted[run.id] = False
-    return draft.record(run, entry, {**data, **_from(run, before), "to": "ready"})
+    data = {**data, **_from(run), "to": "ready"}
+    return draft.record(run, entry, data, status="ready", ready_at=at, updated_at=draft.now)
 
 
 def grant(draft: Draft, run: Run, entry: str, data: Mapping[str, Any]) -> Run:
@@ -104,16 +103,17 @@ def grant(draft: Draft, run: Run, entry: str, data: Mapping[str, Any]) -> Run:
     offer = draft.view.offer
     assert offer is not None, "only a worker can be given a run"
     _check(run, "running")
-    before = run.status
-    run = replace(run, status="running", epoch=run.epoch + 1, claims=run.claims + 1, updated_at=draft.now)
+    epoch = run.epoch + 1
+    data = {**data, **_from(run), "to": "running", "epoch": epoch, "worker": offer.worker}
+    changes: dict[str, Any] = {"status": "running", "epoch": epoch, "claims": run.claims + 1, "updated_at": draft.now}
+    run = draft.record(run, entry, data, **changes)
     lease(draft, run)
     draft.granted[run.id] = True
-    data = {**data, **_from(run, before), "to": "running", "epoch": run.epoch, "worker": offer.worker}
-    return draft.record(run, entry, data)
+    return run
 
 
-def _from(run: Run, before: RunStatus) -> dict[str, str]:
-    return {"from": before} if run.ledger_seq else {}  # a run that starts comes from nowhere
+def _from(run: Run) -> dict[str, str]:
+    return {"from": run.status} if run.ledger_seq else {}  # a run that starts comes from nowhere
 
 
 def lease(draft: Draft, run: Run) -> None:
@@ -135,11 +135,12 @@ def park(draft: Draft, run: Run, wait: Wait) -> Run:
     before = run.status
     draft.queue[run.id] = None
     draft.granted[run.id] = False
-    run = replace(run, status="waiting", parked_on=wait.no, updated_at=draft.now)
+    changes: dict[str, Any] = {"status": "waiting", "parked_on": wait.no, "updated_at": draft.now}
     if run.style in REPLAYED or run.style == "pipeline":  # each of its waits was told of when it opened
-        return draft.record(run, "run_suspended", {"waits": run.open_waits, "from": before, "to": "waiting"})
+        data = {"waits": run.open_waits, "from": before, "to": "waiting"}
+        return draft.record(run, "run_suspended", data, **changes)
     data = {**describe(wait), "from": before, "to": "waiting"}
-    return draft.record(run, "await_execution_waiting", data)
+    return draft.record(run, "await_execution_waiting", data, **changes)
 
 
 def describe(wait: Wait) -> dict[str, Any]:
@@ -176,14 +177,14 @@ def close_wait(
         _free_signal_id(draft, wait)
     elif wait.kind == "event":
         draft.listeners[(wait.run_id, wait.no)] = None
-    run = replace(run, open_waits=tuple([no for no in run.open_waits if no != wait.no]))
+    still_open = tuple([no for no in run.open_waits if no != wait.no])
     entry = "await_unit_completed" if status == "completed" else "await_unit_terminal"
     data = {"wait": wait.no, "step": wait.key, "status": status, "cause": cause, **told}
     if wait.expected:
         data |= {"expected": wait.expected, "completed": wait.received}
     if wait.kind in INTERACTING and status in ("timed_out", "failed", "cancelled"):
         close_all(draft, wait, status)
-    run = draft.record(run, entry, data)
+    run = draft.record(run, entry, data, open_waits=still_open)
     if run.style in REPLAYED and (status != "cancelled" or answer is not None):
         draft.steps[(run.id, wait.key)] = StepRow(
             run_id=run.id,
@@ -249,8 +250,17 @@ def finish(draft: Draft, run: Run, status: RunStatus, *, result: str | None = No
         draft.timers[(run.id, 0)] = None
     draft.queue[run.id] = None
     draft.granted[run.id] = False
-    run = replace(
+    data: dict[str, Any] = {"from": before, "to": status}
+    if discarded:
+        data["discarded"] = [signal.id for signal in discarded]
+    if run.cancel_reason:
+        data["reason"] = run.cancel_reason
+    digest = end_digest(Kept(run.input, result, error, run.redact))
+    run = draft.record(
         run,
+        f"run_{status}",
+        data,
+        digest,
         status=status,
         result=result,
         error=error,
@@ -262,13 +272,6 @@ def finish(draft: Draft, run: Run, status: RunStatus, *, result: str | None = No
         ended_at=draft.now,
         updated_at=draft.now,
     )
-    data: dict[str, Any] = {"from": before, "to": status}
-    if discarded:
-        data["discarded"] = [signal.id for signal in discarded]
-    if run.cancel_reason:
-        data["reason"] = run.cancel_reason
-    digest = end_digest(Kept(run.input, result, error, run.redact))
-    run = draft.record(run, f"run_{status}", data, digest)
     if run.has_children and status == "cancelled":
         cancel_later(draft, run.id, f"parent {run.id} was cancelled")
     _tell_parent(draft, run)

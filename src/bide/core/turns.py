@@ -184,8 +184,8 @@ def _use_up(draft: Draft, run: Run, command: CommitTurn) -> Run:
         return run
     for signal in command.consumed:
         draft.inbox[(run.id, signal.seq)] = None
-    run = replace(run, inbox_count=run.inbox_count - len(command.consumed))
-    return draft.record(run, "signals_consumed", {"ids": [signal.id for signal in command.consumed]})
+    left = run.inbox_count - len(command.consumed)
+    return draft.record(run, "signals_consumed", {"ids": [signal.id for signal in command.consumed]}, inbox_count=left)
 
 
 def _go_on(draft: Draft, run: Run, command: CommitTurn, move: Continue) -> Reply:

@@ -38,6 +38,7 @@ class Committer:
         self._store = store
         self._figures = figures or Figures()
         self._batch = batch
+        self._loop: asyncio.AbstractEventLoop | None = None  # of all that is submitted: to ask is a call of the system
         self._waiting: deque[Waiting] = deque()
         self._flushes: set[asyncio.Task[None]] = set()
         self._flushing = 0  # those of them that still take what comes
@@ -48,16 +49,18 @@ class Committer:
         self.let_go: Callable[[RunId, int], None] = lambda run_id, epoch: None
         self.listeners: list[Callable[[Executed], None]] = []
 
-    async def submit(self, command: AnyCommand) -> Answer:
-        """Durable when it returns. Raises `StoreUnavailable` where nothing was applied."""
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    def submit(self, command: AnyCommand) -> asyncio.Future[Answer]:
+        """Durable when the answer is there. It is `StoreUnavailable` where nothing was applied."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = self._loop.create_future()
         self._waiting.append((command, future))
         if not self._flushing or self._is_worth_another():
             self._flushing += 1
             flush = asyncio.create_task(self._flush())
             self._flushes.add(flush)
             flush.add_done_callback(self._flushes.discard)
-        return await future
+        return future
 
     async def foresee(self, run_id: RunId) -> None:
         """A signal to this run is being made ready: where nothing is under way, the store may begin to read for it."""
@@ -109,18 +112,21 @@ class Committer:
 
         A run is in one batch at a time: its commands keep their order, and no batch waits for the locks of the other.
         """
+        waiting, under_way = self._waiting, self._under_way
         if self._flushing == 1:
-            return [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
-        taken: list[Waiting] = []
-        left: deque[Waiting] = deque()
+            return [waiting.popleft() for _ in range(min(self._batch, len(waiting)))]
         # Half of what waits: who took all of it would leave nothing to be made ready while the server is at it.
-        most = min(self._batch, max(ENOUGH, -(-len(self._waiting) // 2)))
-        for one in self._waiting:
-            is_free = len(taken) < most and _run_of(one[0]) not in self._under_way
-            (taken if is_free else left).append(one)
+        most = min(self._batch, max(ENOUGH, -(-len(waiting) // 2)))
+        taken: list[Waiting] = []
+        seen: list[Waiting] = []
+        left: list[Waiting] = []
+        while waiting and len(taken) < most:
+            one = waiting.popleft()
+            seen.append(one)
+            (left if _run_of(one[0]) in under_way else taken).append(one)
         if len(taken) < ENOUGH:
-            return []
-        self._waiting = left
+            taken, left = [], seen
+        waiting.extendleft(reversed(left))
         return taken
 
     async def _flush_batch(self, taken: list[Waiting]) -> None:
@@ -137,19 +143,19 @@ class Committer:
             if not isinstance(error, Exception):
                 raise
             return
-        turns = done.turns
+        turns, let_go = done.turns, self.let_go
         answers = []
-        for (command, future), reply in zip(taken, done.replies, strict=True):
+        for command, reply in zip(commands, done.replies, strict=True):
             turn = None
             if isinstance(reply, Committed):
                 if reply.kept:
                     turn = _of_claim(reply.run, turns)
                 else:
                     assert isinstance(command, CommitTurn)
-                    self.let_go(command.run_id, command.epoch)  # its slot can be offered in the very next batch
-            answers.append((future, Answer(reply, turn)))
+                    let_go(command.run_id, command.epoch)  # its slot can be offered in the very next batch
+            answers.append(Answer(reply, turn))
         self.settle_offer(offer, turns)
-        for future, answer in answers:
+        for (_, future), answer in zip(taken, answers, strict=True):
             _give(future, answer)
         for listener in self.listeners:
             try:

@@ -87,6 +87,7 @@ class Engine:
         self._listeners = Listeners(runtime, listening)
         self.settings = runtime.settings
         self.worker = runtime.ports.worker_id()
+        self.actor = f"worker:{self.worker}"  # as ledgers name it
         self.active: dict[RunId, Turn] = {}
         self._at_last: set[RunId] = (
             set()
@@ -110,6 +111,8 @@ class Engine:
         self._alarm: asyncio.Handle | None = None
         self._alarm_at = -math.inf  # kept here: what uvloop sets for this very moment does not tell its own
         self._loop_task: asyncio.Task[None] | None = None
+        self._context = contextvars.copy_context()  # of turns: not that of whoever happened to bring a batch on its way
+        self._context.run(runtime_at_work.set, runtime)
         self._unsubscribe: Callable[[], None] = lambda: None
         self._heartbeat: Heartbeat | None = None
         self._collector = Collector(self.settings.gc_threshold, self.settings.concurrency)
@@ -511,7 +514,7 @@ class Engine:
 
     def _start(self, turn: Turn) -> None:
         self._begun += 1
-        task = asyncio.create_task(self._take(turn))
+        task = asyncio.get_running_loop().create_task(self._take(turn), context=self._context.copy())
         self._tasks[task] = turn.run.id
         task.add_done_callback(self._ended)
 
@@ -583,7 +586,6 @@ class Engine:
     async def _take(self, turn: Turn) -> None:
         run = turn.run
         session = TurnSession(self, turn)
-        runtime_at_work.set(self.runtime)
         try:
             if self._stopping:
                 await self._give_back(turn, timedelta(0))  # claimed while the engine stopped, and not started
@@ -594,7 +596,7 @@ class Engine:
                 await self._give_back(turn, self._pause_for_others(run.id))
                 return
             self._lacking.pop(run.id, None)
-            with _span_of(turn) if tracing.is_on() else UNTRACED:
+            with _span_of(turn) if session.is_traced else UNTRACED:
                 if not self.runtime.registry.governor.is_asked or await session.may_resume(turn):
                     await definition.take_turn(turn, session)
         finally:
@@ -627,9 +629,7 @@ class Engine:
     async def _give_back(self, turn: Turn, delay: timedelta) -> None:
         run = turn.run
         await self.runtime.committer.submit(
-            GiveBack(
-                workspace=run.workspace, actor=f"worker:{self.worker}", run_id=run.id, epoch=run.epoch, delay=delay
-            )
+            GiveBack(workspace=run.workspace, actor=self.actor, run_id=run.id, epoch=run.epoch, delay=delay)
         )
 
     def lose(self, run_id: RunId, epoch: int) -> None:

@@ -62,6 +62,7 @@ class TurnSession:
     def __init__(self, engine: Engine, turn: Turn) -> None:
         self._engine = engine
         self._run_id = turn.run.id
+        self.is_traced = tracing.is_on()  # asked once a turn
         self._steps = 0
         self._began: dict[str, float] = {}  # steps whose code is at work, and since when
         self._spans: dict[str, tuple[tracing.Span, object]] = {}  # of the same steps, where somebody traces
@@ -81,7 +82,7 @@ class TurnSession:
             if allowed is None:
                 return None
             command = allowed
-        answer = await (self._traced(command) if tracing.is_on() else self._until_taken(command))
+        answer = await (self._traced(command) if self.is_traced else self._until_taken(command))
         if isinstance(answer.reply, Committed) and (current := self._engine.turn_of(run.id, run.epoch)) is not None:
             self._engine.active[run.id] = replace(current, run=answer.reply.run)
             return answer.reply.run
@@ -95,7 +96,7 @@ class TurnSession:
         await self._engine.runtime.committer.submit(
             GiveBack(
                 workspace=run.workspace,
-                actor=f"worker:{self._engine.worker}",
+                actor=self._engine.actor,
                 run_id=run.id,
                 epoch=run.epoch,
                 hold=hold,
@@ -106,7 +107,7 @@ class TurnSession:
     def _command(self, run: Run, move: Move, **history: Any) -> CommitTurn:
         command = CommitTurn(
             workspace=run.workspace,
-            actor=f"worker:{self._engine.worker}",
+            actor=self._engine.actor,
             run_id=run.id,
             parent_id=run.parent_id,
             epoch=run.epoch,
@@ -115,8 +116,10 @@ class TurnSession:
             keep=not self._engine.stopping and self._steps < self.settings.max_steps_inline,
             **history,
         )
+        if not run.redact:
+            return command
         turn = self._engine.active.get(run.id)
-        return without_hidden(command, turn) if run.redact and turn is not None else command
+        return without_hidden(command, turn) if turn is not None else command
 
     async def commit(self, turn: Turn, move: Move, consumed: tuple[Consumed, ...] = (), **history: Any) -> Turn | None:
         """Raises `bide.errors.DuplicateRun` where a child's correlation key is taken; nothing is committed then."""
@@ -132,14 +135,14 @@ class TurnSession:
         if isinstance(move, End):
             engine.ending(run.id, run.epoch)
         try:
-            answer = await (self._traced(command) if tracing.is_on() else self._until_taken(command))
+            answer = await (self._traced(command) if self.is_traced else self._until_taken(command))
         finally:
             engine.committing.discard(run.id)
         reply = answer.reply
         if isinstance(reply, Committed):
-            self.reached("after_commit", run.step)
+            self._engine.probe.reached("after_commit", run.step)
             for step in history.get("steps", ()):
-                self.reached("after_commit", step.key)
+                self._engine.probe.reached("after_commit", step.key)
             if not reply.kept:
                 return None
             if answer.turn is not None and engine.turn_of(run.id, run.epoch) is not None:
@@ -276,10 +279,10 @@ class TurnSession:
     def reached(self, point: str, step: str) -> None:
         if point == "before":
             self._began[step] = self.ports.monotonic()
-            if tracing.is_on():
+            if self.is_traced:
                 self._spans[step] = tracing.begin(f"bide.step {step}", run_id=self._run_id, step=step)
         elif point == "after_code" and step in self._began:
-            if step in self._spans:
+            if self._spans and step in self._spans:
                 tracing.finish(self._spans.pop(step))
             self._engine.runtime.figures.steps.observe(self.ports.monotonic() - self._began.pop(step))
         self._engine.probe.reached(point, step)

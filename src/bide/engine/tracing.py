@@ -52,8 +52,13 @@ HERE = "here"  # the parent is what is under way in this task
 
 
 def is_on() -> bool:
-    """Whether the program has said where spans go. Those who trace nothing pay for this question alone."""
-    return _trace is not None and _is_set() and not isinstance(_trace.get_tracer_provider(), _NOWHERE)
+    """Whether the program has said where spans go. Those who trace nothing pay for this question alone.
+
+    Asking the API while there is no provider looks into the environment every time, and bide asks several times a turn.
+    """
+    if _trace is None or (getattr(_trace, "_TRACER_PROVIDER", _trace) is None and not _NAMED_BY_ENVIRONMENT):
+        return False
+    return not isinstance(_trace.get_tracer_provider(), _NOWHERE)
 
 
 @contextmanager
@@ -135,12 +140,6 @@ _NAMED_BY_ENVIRONMENT = "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
 _contexts: Any = _found("opentelemetry.context")
 _propagation: Any = _found("opentelemetry.trace.propagation.tracecontext")
 _propagator: Any = _propagation.TraceContextTextMapPropagator() if _propagation is not None else None
-
-
-def _is_set() -> bool:
-    """Whether there may be a provider. Asking the API while there is none looks into the environment every time, and
-    bide asks several times a turn."""
-    return _NAMED_BY_ENVIRONMENT or getattr(_trace, "_TRACER_PROVIDER", _trace) is not None
 
 
 def _tracer() -> Any:

@@ -58,8 +58,8 @@ class HttpClient(Client):
     def refuse_other(self) -> NoReturn:
         raise IdempotencyConflict(self.once.key if self.once is not None else "")
 
-    async def _submit(self, command: AnyCommand) -> Reply:
-        reply = await super()._submit(command)
+    async def _submit(self, command: AnyCommand, runtime: Runtime | None = None) -> Reply:
+        reply = await super()._submit(command, runtime)
         if isinstance(reply, Unwelcome):
             raise Unauthorized(REFUSED)
         self.is_confirmed = True

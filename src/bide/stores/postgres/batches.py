@@ -32,10 +32,12 @@ MOST_LOOKS = 10  # of one attempt at what is due, where rivals hold whatever it 
 class Outcome:
     """What one batch did, and what others should hear of."""
 
-    def __init__(self, executed: Executed, view: View) -> None:
+    def __init__(self, executed: Executed, view: View, transaction: str | None) -> None:
         self.executed = executed
+        self.transaction = transaction  # its number, where something was written
         self.slots = view.slots  # that the offer has left
         changes = view.changes
+        self.runs = (*changes.runs_inserted.values(), *changes.runs_updated.values())
         self.concerns_others = (
             executed.ready
             or any(changes.timers.values())
@@ -284,11 +286,14 @@ async def _settle(
     replies: list[Reply] = decide_all(view, commands)
     await tables.write(view.changes, known)
     turns = await _turns(tables, view)
-    return Outcome(executed(view, replies, turns), view)
+    return Outcome(executed(view, replies, turns), view, tables.transaction)
 
 
 async def _load(tables: Tables, view: View, commands: Sequence[AnyCommand]) -> None:
     wanted = plan.reads(commands, view.runs)
+    for run_id in wanted.inboxes & tables.inboxes.keys():
+        note_signals(view, tables.inboxes[run_id])
+        wanted.inboxes.discard(run_id)
     if wanted.waits:
         view.waits.update(((wait.run_id, wait.no), wait) for wait in await tables.load_waits(wanted.waits))
     if wanted.inboxes:

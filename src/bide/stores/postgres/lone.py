@@ -179,7 +179,7 @@ async def _decided(
     await _load(Tables(transaction), view.changes, wanted, parts)
     if parts.joins():
         return None
-    outcome = Outcome(executed(view, replies, {run.id: parts.turn(run) for run in runs}), view)
+    outcome = Outcome(executed(view, replies, {run.id: parts.turn(run) for run in runs}), view, None)
     return Lone(outcome, view.changes, list(_parts(view.changes, known, transaction.rows)), versions, None)
 
 

@@ -210,6 +210,7 @@ class PostgresStore(PostgresAccess):
     def _noted(self, outcome: Outcome | None) -> Executed:
         if outcome is None:
             return Executed(replies=[])
+        self._transactions.in_progress.note(outcome.transaction, outcome.runs, outcome.executed.turns)
         if outcome.concerns_others and self._hints is not None:
             self._hints.send()
         return outcome.executed

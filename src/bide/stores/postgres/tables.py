@@ -41,7 +41,14 @@ class Tables:
         self._transaction = transaction
         self._fetch = transaction.fetch
         self._rows = transaction.rows
+        self._in_progress = transaction.in_progress
         self.ledger_key = transaction.rows.ledger_key
+        self.inboxes: dict[RunId, tuple[Signal, ...]] = {}  # of locked runs, as far as they are known
+
+    @property
+    def transaction(self) -> str | None:
+        """Its number, once something was written."""
+        return self._transaction.id
 
     async def holders(self, keys: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], RunId]:
         rows = await self._fetch("select_holders", *_keys(keys))
@@ -56,8 +63,21 @@ class Tables:
 
         *only_free* leaves out those that somebody else holds.
         """
+        if not only_free and self._in_progress.knows_any(ids):
+            return await self._lock_known_runs(ids)
         rows = await self._fetch("lock_free_runs" if only_free else "lock_runs", array(list(ids)))
         return [self._rows.read_run(row) for row in rows], rows[-1][-1] if rows else None
+
+    async def _lock_known_runs(self, ids: Collection[RunId]) -> tuple[list[Run], datetime | None]:
+        """The same, where this process knows some of them: only those are read that others have written since."""
+        locked = await self._fetch("lock_versions", array(list(ids)))
+        unmoved = self._in_progress.unmoved([(run_id, version) for run_id, version, _ in locked])
+        runs = [known.run for known in unmoved.values()]
+        self.inboxes = {run_id: known.inbox for run_id, known in unmoved.items() if known.inbox is not None}
+        if len(unmoved) < len(locked):
+            others = [run_id for run_id, _, _ in locked if run_id not in unmoved]
+            runs += map(self._rows.read_run, await self._fetch("select_locked_runs", array(others)))
+        return runs, locked[-1][-1] if locked else None
 
     async def clock(self) -> datetime:
         [(now,)] = await self._fetch("select_clock")

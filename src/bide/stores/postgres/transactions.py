@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import asyncpg
 
@@ -25,12 +25,21 @@ from bide.stores.postgres.failures import (
     unavailable,
     undecided,
 )
+from bide.stores.postgres.progress import InProgress
 from bide.stores.postgres.proving import Proof
 from bide.stores.postgres.sealed import PLAIN, Rows
 from bide.stores.postgres.sessions import Connection, Sessions
 from bide.stores.postgres.statements import BEGIN, counted, of_one_row, together, unless_moved
 
+
+class Numbered(Protocol):
+    """What a transaction came to, with its number where that is known."""
+
+    transaction: str | None
+
+
 T = TypeVar("T")
+N = TypeVar("N", bound=Numbered)
 Random = Callable[[], float]
 Part: TypeAlias = tuple[str, Sequence[Sequence[Any]]]  # a statement's name, and the columns that are its parameters
 log = logging.getLogger("bide.postgres")
@@ -46,8 +55,16 @@ ASKING_SECONDS = 60.0  # how long to ask for the outcome of a commit whose answe
 class Transaction:
     """What the body of one attempt works with."""
 
-    def __init__(self, connection: Connection, sql: Mapping[str, str], rows: Rows, ahead: Ahead | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        sql: Mapping[str, str],
+        rows: Rows,
+        in_progress: InProgress,
+        ahead: Ahead | None = None,
+    ) -> None:
         self._ahead = ahead
+        self.in_progress = in_progress
         self._connection = connection
         self.rows = rows
         self._sql = sql
@@ -86,10 +103,10 @@ class Transaction:
 
     async def write_unless_moved(
         self, changes: Changes, parts: Sequence[Part], versions: Collection[str], hint: tuple[str, str] | None
-    ) -> None:
+    ) -> str:
         """The same as a transaction of its own, whose first part updates the runs of which *versions* were read.
 
-        Raises `asyncpg.DivisionByZeroError` where a row is another by now.
+        Returns its number. Raises `asyncpg.DivisionByZeroError` where a row is another by now.
         """
         texts, parameters = self._prepared(parts)
         parameters.insert(len(parts[0][1]), array(sorted(versions)))
@@ -98,7 +115,8 @@ class Transaction:
         parameters += hint or ()
         self.changes = changes  # before it is sent: the answer may get lost
         self.round_trips += 1
-        await self._connection.fetch(unless_moved(texts, hint is not None), *parameters)
+        [(number, *_)] = await self._connection.fetch(unless_moved(texts, hint is not None), *parameters)
+        return str(number)
 
     def _prepared(self, parts: Sequence[Part]) -> tuple[tuple[tuple[str, str], ...], list[Any]]:
         """The texts of the statements, and their parameters one after the other."""
@@ -115,13 +133,13 @@ class Transaction:
         return tuple(texts), parameters
 
 
-class Lone(NamedTuple, Generic[T]):
+class Lone(NamedTuple, Generic[N]):
     """What is to be written alone: the first of *parts* updates the runs of which *versions* were read.
 
     A *hint*, a channel and what to say there, goes out with the commit.
     """
 
-    result: T
+    result: N
     changes: Changes
     parts: Sequence[Part]
     versions: Collection[str]
@@ -139,6 +157,7 @@ class Transactions:
         self._patience = patience
         self._is_alone = False
         self._ahead: Ahead | None = None
+        self.in_progress = InProgress()
         self.round_trips = 0
 
     async def close(self) -> None:
@@ -164,7 +183,7 @@ class Transactions:
         """
         return await self._persistently(lambda: self._attempt(body))
 
-    async def run_alone(self, body: Callable[[Transaction], Awaitable[Lone[T] | None]]) -> T | None:
+    async def run_alone(self, body: Callable[[Transaction], Awaitable[Lone[N] | None]]) -> N | None:
         """What *body* made, if it was written; None where nothing was, and it is for `run` to do it or to say why not.
 
         There is no transaction around what *body* reads. Behind a pooler there is no connection whose settings stay.
@@ -182,18 +201,20 @@ class Transactions:
         finally:
             self._is_alone = False
 
-    async def _attempt_alone(self, body: Callable[[Transaction], Awaitable[Lone[T] | None]]) -> T | None:
+    async def _attempt_alone(self, body: Callable[[Transaction], Awaitable[Lone[N] | None]]) -> N | None:
         try:
             connection = await self._sessions.settled()
         except FAULTS:
             return None
-        transaction = Transaction(connection, self._sql, self._rows, self._ahead)
-        made: Lone[T] | None = None
+        transaction = Transaction(connection, self._sql, self._rows, self.in_progress, self._ahead)
+        made: Lone[N] | None = None
         is_clean, lost = False, None
         try:
             made = await body(transaction)
             if made is not None:
-                await transaction.write_unless_moved(made.changes, made.parts, made.versions, made.hint)
+                made.result.transaction = await transaction.write_unless_moved(
+                    made.changes, made.parts, made.versions, made.hint
+                )
             is_clean = True
             return made.result if made is not None else None
         except Exception as error:
@@ -286,6 +307,7 @@ class Transactions:
 
     def _learn(self, error: Exception) -> None:
         log.info("trying again: %s", error)
+        self.in_progress.forget()
         if state_of(error) in POOLER_STATES and not self._sessions.has_pooler:
             log.warning(
                 "a pooler stands before PostgreSQL: no prepared statements from here on; say pooler=1 in the URL"
@@ -317,7 +339,7 @@ class Transactions:
         connection = await self._sessions.acquire()
         is_clean = False
         try:
-            transaction = Transaction(connection, self._sql, self._rows)
+            transaction = Transaction(connection, self._sql, self._rows, self.in_progress)
             await connection.execute(BEGIN)
             try:
                 result = await body(transaction)
@@ -350,6 +372,7 @@ class Transactions:
         except Exception as error:
             if not is_lost_connection(error):
                 raise
+            self.in_progress.forget()
             return error
         return None
 

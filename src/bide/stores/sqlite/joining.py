@@ -88,6 +88,7 @@ async def own_transaction(writer: Writer, path: str, on_commit: Callable[[], Non
         loop.call_soon_threadsafe(begun.set)
         with tables.savepoint():
             connection.serve(tables)
+            tables.forget()  # these are the caller's own statements, whatever they write
 
     ended = asyncio.ensure_future(writer.call(work))
     started = asyncio.ensure_future(begun.wait())

@@ -259,6 +259,7 @@ class Writer(Lane[WriteWork]):
             return Answer(call.waiter, None, error)
 
     def _roll_back(self) -> None:
+        self._tables.forget()
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -275,6 +276,7 @@ class Writer(Lane[WriteWork]):
         version = self._connection.pragma("data_version")  # its own commits do not change it
         if version != self._foreign_version:
             self._foreign_version = version
+            self._tables.forget()
             self.on_foreign_changes()
 
     # -- the write-ahead log

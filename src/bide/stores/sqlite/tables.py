@@ -47,6 +47,13 @@ class Tables:
     def __init__(self, connection: apsw.Connection, rows: rows.Rows) -> None:
         self.connection = connection
         self.rows = rows
+        # Runs in progress, as they were written last through these tables: a turn's commit finds its run like that,
+        # unless another process has changed the file since, or what was written was undone (`forget`).
+        self._in_progress: dict[RunId, Run] = {}
+
+    def forget(self) -> None:
+        """What is kept of the rows may not be what is in the file."""
+        self._in_progress.clear()
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
@@ -55,6 +62,7 @@ class Tables:
         try:
             yield
         except BaseException:
+            self.forget()
             if self.connection.in_transaction:  # a full disk may have ended the whole transaction already
                 self.connection.execute("ROLLBACK TO part")
                 self.connection.execute("RELEASE part")
@@ -71,7 +79,11 @@ class Tables:
         return [RunId(str(parent)) for (parent,) in self._by_id("parents", ids)]
 
     def load_runs(self, ids: Collection[RunId]) -> Iterable[Run]:
-        return [self.rows.run_of(row) for row in self._by_id("load_runs", ids)] if ids else []
+        known = [run for run in map(self._in_progress.get, ids) if run is not None] if self._in_progress else []
+        if len(known) < len(ids):
+            others = [run_id for run_id in ids if run_id not in self._in_progress]
+            known += [self.rows.run_of(row) for row in self._by_id("load_runs", others)]
+        return known
 
     def load_waits(self, keys: Collection[RowKey]) -> Iterable[Wait]:
         by_number: dict[int, list[RunId]] = {}  # of which a batch has few different ones
@@ -168,6 +180,11 @@ class Tables:
         """Runs come first: the other rows point at them."""
         self._many("insert_run", map(self.rows.run_row, changes.runs_inserted.values()))
         self._many("update_run", map(self.rows.run_change, changes.runs_updated.values()))
+        for run in (*changes.runs_inserted.values(), *changes.runs_updated.values()):
+            if run.status == "running":
+                self._in_progress[run.id] = run
+            else:
+                self._in_progress.pop(run.id, None)
         self._many("insert_wait", map(self.rows.wait_row, changes.waits_inserted.values()))
         self._many("update_wait", map(self.rows.wait_change, changes.waits_updated.values()))
         self._many("delete_signal", changes.inbox_deleted)

@@ -38,6 +38,7 @@ from bide.testing.store_contract.events import Events
 from bide.testing.store_contract.hand_over import HandOver
 from bide.testing.store_contract.intake import Intake
 from bide.testing.store_contract.names import Names
+from bide.testing.store_contract.progress import RunsInProgress
 from bide.testing.store_contract.races import Races
 from bide.testing.store_contract.reads import Reads
 from bide.testing.store_contract.retention import Retention
@@ -70,6 +71,7 @@ class StoreContract(
     Reads,
     RoundTrips,
     Races,
+    RunsInProgress,
     Access,
     Answers,
     Events,
