@@ -6,6 +6,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import bide
+import bide.testing
 
 WHOSE: ContextVar[str] = ContextVar("whose", default="nobody's")
 
