@@ -122,7 +122,9 @@ def test_a_run_that_others_have_written_or_that_was_written_alone_is_not_known()
     known = InProgress()
     known.note("771", [A_RUN], {})
     assert known.unmoved([(A_RUN.id, "772")]) == {}
+    assert len(known) == 0
 
+    known.note("771", [A_RUN], {})
     known.note(None, [A_RUN], {})
     assert not known.knows_any([A_RUN.id])
 

@@ -50,9 +50,20 @@ class InProgress:
         return any(run_id in self._runs for run_id in ids)
 
     def unmoved(self, versions: Collection[tuple[RunId, str]]) -> dict[RunId, Written]:
-        """Of runs that are locked, with the versions of their rows, those that nobody else has written."""
-        found = ((run_id, version, self._runs.get(run_id)) for run_id, version in versions)
-        return {run_id: known for run_id, version, known in found if known is not None and known.version == version}
+        """Of runs that are locked, with the versions of their rows, those that nobody else has written.
+
+        The others may be in progress somewhere else by now, and are forgotten.
+        """
+        found: dict[RunId, Written] = {}
+        for run_id, version in versions:
+            known = self._runs.get(run_id)
+            if known is None:
+                continue
+            if known.version == version:
+                found[run_id] = known
+            else:
+                del self._runs[run_id]
+        return found
 
     def forget(self) -> None:
         """A connection was lost: another server may have taken over, which counts its transactions anew."""
