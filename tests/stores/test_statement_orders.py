@@ -31,7 +31,6 @@ from bide.core.requests import Answer, LetGo
 from bide.stores.interface import Store
 from bide.stores.postgres import PostgresStore, batches, transactions
 from bide.stores.postgres.arrays import array
-from bide.stores.postgres.progress import InProgress, Written
 from bide.stores.postgres.rows import read_run
 from bide.stores.postgres.statements import BEGIN, unless_moved
 from bide.stores.postgres.tables import Tables
@@ -1009,14 +1008,6 @@ def _both(*mutations: Mutation) -> Mutation:
 LOCKS_NO_RUN = _both(_sql("lock_runs", "FOR NO KEY UPDATE"), _sql("lock_versions", "FOR NO KEY UPDATE"))
 
 
-def compares_no_versions(patch: pytest.MonkeyPatch) -> None:
-    def unmoved(self: InProgress, versions: Collection[tuple[RunId, str]]) -> dict[RunId, Written]:
-        found = ((run_id, self._runs.get(run_id)) for run_id, _ in versions)
-        return {run_id: written for run_id, written in found if written is not None}
-
-    patch.setattr(InProgress, "unmoved", unmoved)
-
-
 # They number the pages of the ledger and the signals of an inbox: who writes without having locked trips over them.
 TRIPWIRES = (("ledger", "ledger_pkey"), ("inbox", "inbox_pkey"))
 
@@ -1040,9 +1031,6 @@ MUTANTS = {
     "delivery skips a locked run": Mutant(_tables(SkipsLockedRuns), a_park_and_a_signal, "lost"),
     "nobody locks the run": Mutant(LOCKS_NO_RUN, a_park_and_a_signal, "failed"),
     "nobody locks the run, and nothing is numbered": Mutant(LOCKS_NO_RUN, a_park_and_a_signal, "lost", TRIPWIRES),
-    "what is known of a run is not compared with its row": Mutant(
-        compares_no_versions, a_park_and_a_signal, "breaks I1"
-    ),
     # Whoever changes anything of a run writes its row: a snapshot that is too old becomes an abort, not a lost signal.
     "transactions are of repeatable read": Mutant(
         lambda patch: patch.setattr(transactions, "BEGIN", BEGIN.replace("READ COMMITTED", "REPEATABLE READ")),

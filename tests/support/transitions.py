@@ -37,7 +37,7 @@ from bide.core.commands import (
     Reply,
     Started,
 )
-from bide.core.records import RunId, Turn
+from bide.core.records import Run, RunId, Turn
 from bide.engine.engine import Engine
 from bide.engine.ports import Ports
 from bide.engine.runtime import Runtime
@@ -254,6 +254,7 @@ async def try_orders(
         for call in calls:
             store = await stack.enter_async_context(_store(url, clock))
             store._sessions.connection_class = StoreConnection
+            stage.stores.append(store)
             sessions.append(Code(call.name, _made_by(call, store), has_its_own=True))
         stack.enter_context(stage.listening())
 
@@ -291,7 +292,9 @@ class _Stage:
         self._keeper = keeper
         self._director = director
         self._calls = calls
+        self.stores: list[PostgresStore] = []  # of the sessions
         self._restore = ""
+        self._runs: Sequence[Run] = ()
         self._serial: dict[Outcome, str] = {}  # with their tales
         self._judged: dict[tuple[object, ...], tuple[str, str]] = {}
         self._aborts: list[BaseException] = []
@@ -307,10 +310,15 @@ class _Stage:
         emptying = [f"DELETE FROM {table}" for table in TABLES]
         filling = [f"INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM saved_{table}" for table in kept]
         self._restore = "; ".join(emptying + filling)
+        self._runs = await self._director.runs(RunFilter(), after=None, limit=100)
 
     async def restore(self, _: Connection) -> None:
         await self._keeper.execute(self._restore)
         self._aborts.clear()
+        version = await self._keeper.fetchval("SELECT max(xmin::text) FROM runs")  # all rows are of one transaction
+        for store in (self._director, *self.stores):  # each knows the runs in progress, as who has written them does
+            store._transactions.in_progress.forget()
+            store._transactions.in_progress.note(version, self._runs, {})
 
     # -- what the calls lead to
 
